@@ -1,0 +1,1 @@
+"""The node side of smgate: launch gate, probe and resident agent."""

@@ -1,0 +1,1 @@
+"""smgate: event-sourced fleet rollout of a GPU kernel backend."""

@@ -1,0 +1,1 @@
+"""HTTP for nodes and operators."""

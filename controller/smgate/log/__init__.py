@@ -1,0 +1,1 @@
+"""The append-only event log in SQL: order, idempotency, fencing, hash chain."""

@@ -1,0 +1,1 @@
+"""Scenarios: wire facts and commands with times, run through the real core."""

@@ -1,0 +1,1 @@
+"""Use cases: take facts in, handle commands, lead."""

@@ -1,0 +1,112 @@
+"""Enrolment, the launch question and its answer, and the signed directive.
+
+Paths: `POST /v1/agent/enroll`, `POST /v1/agent/launch`, `GET /v1/agent/launch/{launch_id}?wait=S`,
+`GET /v1/agent/directive?generation=G&wait=S`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from smgate.wire.base import (
+    WIRE_VERSION,
+    Code,
+    Count,
+    Digest,
+    Message,
+    Micros,
+    Name,
+    Positive,
+    Runner,
+    Sm,
+    Version,
+)
+from smgate.wire.facts import LaunchPlanned
+
+
+class EnrollRequest(Message, frozen=True, kw_only=True):
+    """Bearer token: a join token. `machine_id` tells a renewed enrolment from a cloned machine."""
+
+    wire_version: Literal[1] = WIRE_VERSION
+    node: Name
+    machine_id: Name
+    agent_version: Version
+
+
+class EnrollAnswer(Message, frozen=True, kw_only=True):
+    """The node's own credential, shown once, and the key its directives are signed with (Ed25519)."""
+
+    wire_version: Literal[1] = WIRE_VERSION
+    node: Name
+    credential: str
+    public_key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
+    incarnation: Name
+
+
+class GivenFor(Message, frozen=True, kw_only=True):
+    """What a decision was made for; it holds for nothing else."""
+
+    architecture: Name | None = None
+    model_digest: Digest | None = None
+    a2a: Runner = "none"
+    sm: Sm | None = None
+    kernel_key: Digest | None = None
+
+
+class UnitOverride(Message, frozen=True, kw_only=True):
+    """The decision for one unit, as the log has it.
+
+    `append`: append `--moe-runner-backend value`. `untouched`: append nothing. `keep`: append
+    what was appended last for this unit if `given_for` is the same, the safe value if only the
+    kernel key differs, nothing if nothing ever was.
+    """
+
+    unit: Name
+    form: Literal["append", "untouched", "keep"]
+    value: Runner | None = None
+    code: Code
+    sentence: str
+    launch_ids: tuple[Name, ...] = ()
+    given_for: GivenFor = GivenFor()
+    decided_at: Count
+
+
+class Directive(Message, frozen=True, kw_only=True):
+    """Everything the controller wants of one node. `generation` is a log position, never reused."""
+
+    wire_version: Literal[1] = WIRE_VERSION
+    incarnation: Name
+    generation: Count
+    node: Name
+    issued_at_us: Micros
+    units: tuple[UnitOverride, ...] = ()
+    modes: dict[Sm, Literal["observe", "enforce"]] = {}
+
+
+class SignedDirective(Message, frozen=True, kw_only=True):
+    """`signed` is the canonical JSON of a `Directive`; `signature` covers its UTF-8 bytes, in hex."""
+
+    signed: str
+    signature: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{128}$(?!\n)")]
+
+
+class LaunchRequest(Message, frozen=True, kw_only=True):
+    """The launch gate asks. The launch id is also its outbox id; this is its sequence 1."""
+
+    wire_version: Literal[1] = WIRE_VERSION
+    node: Name
+    occurred_at_us: Micros
+    launch: LaunchPlanned
+
+
+class LaunchAnswer(Message, frozen=True, kw_only=True):
+    """The decision if there is one yet, and the checks wanted of this launch."""
+
+    wire_version: Literal[1] = WIRE_VERSION
+    unit: Name
+    kernel_key: Digest | None
+    directive: SignedDirective | None = None
+    checks_wanted: tuple[Name, ...] = ()
+    retry_after_s: Positive = 1
