@@ -1,0 +1,225 @@
+"""Owns the store in memory: the reference the SQL stores are compared with, and for simulation."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import TYPE_CHECKING, Final
+
+from smgate.log import batch, chain, port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class MemoryStore:
+    """A log in lists under one lock. Nothing outlives the process."""
+
+    def __init__(self, *, clock_us: port.ClockUs, incarnation: str = "memory") -> None:
+        self._clock_us: Final = clock_us
+        self._lock: Final = threading.Lock()
+        self._records: Final[list[port.StoredRecord]] = []
+        self._batches: Final[list[port.Batch]] = []
+        self._places: Final[dict[batch.Key, int]] = {}
+        self._streams: Final[dict[str, list[int]]] = {}
+        self._leases: Final[dict[str, port.Lease]] = {}
+        self._head = port.Head(
+            position=0,
+            chain=chain.GENESIS,
+            epoch=0,
+            holder="",
+            incarnation=incarnation,
+            recorded_at_us=0,
+        )
+
+    def append(
+        self,
+        records: Sequence[port.NewRecord],
+        *,
+        writer: str,
+        epoch: int | None = None,
+        gapless: bool = False,
+    ) -> port.Appended:
+        """See `port.Store.append`."""
+        prepared = batch.prepare(records, writer=writer, gapless=gapless)
+        with self._lock:
+            if epoch is not None and epoch != self._head.epoch:
+                raise port.FencedError(
+                    epoch=epoch, current=self._head.epoch, holder=self._head.holder
+                )
+            standing = {
+                key: (self._places[key], self._records[self._places[key] - 1].leaf)
+                for key in prepared.keys
+                if key in self._places
+            }
+            fresh, already = batch.settle(prepared, standing)
+            same_person = batch.same_person(fresh)
+            if same_person is not None:
+                raise same_person
+            if gapless:
+                self._check_follows(fresh)
+            first = self._head.position + 1
+            if fresh.records:
+                self._write(fresh, writer=writer)
+            written = {key: first + offset for offset, key in enumerate(fresh.keys)}
+            return batch.answer(records, written=written, already=already, head=self._head)
+
+    def _check_follows(self, fresh: batch.Prepared) -> None:
+        for stream, version in fresh.firsts().items():
+            if version > 1 and (stream, version - 1) not in self._places:
+                raise port.GapError(stream, version)
+
+    def _write(self, fresh: batch.Prepared, *, writer: str) -> None:
+        first = self._head.position + 1
+        recorded_at_us = max(self._head.recorded_at_us, self._clock_us())
+        root = chain.merkle_root(fresh.leaves)
+        linked = chain.link(
+            self._head.chain,
+            first_position=first,
+            recorded_at_us=recorded_at_us,
+            tail=chain.tail(count=len(fresh.records), root=root, writer=writer),
+        )
+        for offset, (record, leaf) in enumerate(zip(fresh.records, fresh.leaves, strict=True)):
+            stored = port.StoredRecord(
+                position=first + offset,
+                stream=record.stream,
+                version=record.version,
+                type=record.type,
+                schema_version=record.schema_version,
+                occurred_at_us=record.occurred_at_us,
+                recorded_at_us=recorded_at_us,
+                actor=record.actor,
+                counter_actor=record.counter_actor,
+                data=record.data,
+                leaf=leaf,
+            )
+            self._records.append(stored)
+            self._places[record.stream, record.version] = stored.position
+            bisect.insort(self._streams.setdefault(record.stream, []), record.version)
+        self._batches.append(
+            port.Batch(
+                first_position=first,
+                count=len(fresh.records),
+                root=root,
+                chain=linked,
+                recorded_at_us=recorded_at_us,
+                writer=writer,
+            )
+        )
+        self._head = port.Head(
+            position=first + len(fresh.records) - 1,
+            chain=linked,
+            epoch=self._head.epoch,
+            holder=self._head.holder,
+            incarnation=self._head.incarnation,
+            recorded_at_us=recorded_at_us,
+        )
+
+    def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
+        """See `port.Store.take_epoch`."""
+        with self._lock:
+            if lease is not None and not self._holds(lease, holder, self._clock_us()):
+                raise port.LeaseLostError(lease, holder)
+            self._head = port.Head(
+                position=self._head.position,
+                chain=self._head.chain,
+                epoch=self._head.epoch + 1,
+                holder=holder,
+                incarnation=self._head.incarnation,
+                recorded_at_us=self._head.recorded_at_us,
+            )
+            return self._head.epoch
+
+    def _holds(self, name: str, holder: str, now_us: int) -> bool:
+        held = self._leases.get(name)
+        return held is not None and held.holder == holder and held.expires_at_us > now_us
+
+    def acquire_lease(self, name: str, *, holder: str, ttl_s: float) -> port.Lease | None:
+        """See `port.Store.acquire_lease`."""
+        with self._lock:
+            now_us = self._clock_us()
+            held = self._leases.get(name)
+            if held is not None and held.holder != holder and held.expires_at_us > now_us:
+                return None
+            return self._grant(name, holder=holder, ttl_s=ttl_s, now_us=now_us)
+
+    def renew_lease(self, name: str, *, holder: str, ttl_s: float) -> port.Lease | None:
+        """See `port.Store.renew_lease`."""
+        with self._lock:
+            now_us = self._clock_us()
+            if not self._holds(name, holder, now_us):
+                return None
+            return self._grant(name, holder=holder, ttl_s=ttl_s, now_us=now_us)
+
+    def _grant(self, name: str, *, holder: str, ttl_s: float, now_us: int) -> port.Lease:
+        before = self._leases.get(name)
+        lease = port.Lease(
+            name=name,
+            holder=holder,
+            acquired_at_us=now_us,
+            expires_at_us=now_us + port.ttl_us(ttl_s),
+            previous_holder=None if before is None else before.holder,
+            previous_expires_at_us=None if before is None else before.expires_at_us,
+        )
+        self._leases[name] = lease
+        return lease
+
+    def release_lease(self, name: str, *, holder: str) -> bool:
+        """See `port.Store.release_lease`."""
+        with self._lock:
+            now_us = self._clock_us()
+            if not self._holds(name, holder, now_us):
+                return False
+            self._leases[name] = port.Lease(
+                name=name, holder=holder, acquired_at_us=now_us, expires_at_us=now_us
+            )
+            return True
+
+    def head(self) -> port.Head:
+        """See `port.Store.head`."""
+        with self._lock:
+            return self._head
+
+    def read(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.StoredRecord]:
+        """See `port.Store.read`."""
+        start = max(after, 0)
+        with self._lock:
+            return self._records[start : start + limit]
+
+    def read_stream(
+        self, stream: str, *, after_version: int = 0, limit: int = port.READ_LIMIT
+    ) -> list[port.StoredRecord]:
+        """See `port.Store.read_stream`."""
+        with self._lock:
+            versions = self._streams.get(stream, [])
+            start = bisect.bisect_right(versions, after_version)
+            return [
+                self._records[self._places[stream, version] - 1]
+                for version in versions[start : start + limit]
+            ]
+
+    def stream_version(self, stream: str) -> int:
+        """See `port.Store.stream_version`."""
+        with self._lock:
+            versions = self._streams.get(stream)
+            return versions[-1] if versions else 0
+
+    def read_batches(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.Batch]:
+        """See `port.Store.read_batches`."""
+        with self._lock:
+            start = bisect.bisect_right(self._batches, after, key=lambda one: one.first_position)
+            return self._batches[start : start + limit]
+
+    def position_at(self, *, recorded_at_us: int) -> int:
+        """See `port.Store.position_at`."""
+        with self._lock:
+            end = bisect.bisect_right(
+                self._batches, recorded_at_us, key=lambda one: one.recorded_at_us
+            )
+            if end == 0:
+                return 0
+            last = self._batches[end - 1]
+            return last.first_position + last.count - 1
+
+    def close(self) -> None:
+        """See `port.Store.close`. There is nothing to let go of."""
