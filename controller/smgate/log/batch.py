@@ -10,6 +10,7 @@ from smgate.log import chain, port
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+INT4_MAX = 2**31 - 1
 INT8_MAX = 2**63 - 1
 
 Key = tuple[str, int]
@@ -18,10 +19,19 @@ Key = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A batch whose keys are distinct, with the leaf of every record."""
+    """One append: what was asked, and the records still to write, of distinct keys, with leaves."""
 
+    given: tuple[port.NewRecord, ...]
+    writer: str
+    epoch: int | None
+    gapless: bool
     records: tuple[port.NewRecord, ...]
     leaves: tuple[bytes, ...]
+
+    def check_epoch(self, head: port.Head) -> None:
+        """Raise FencedError if another leader has taken over."""
+        if self.epoch is not None and self.epoch != head.epoch:
+            raise port.FencedError(epoch=self.epoch, current=head.epoch, holder=head.holder)
 
     @property
     def keys(self) -> list[Key]:
@@ -42,12 +52,16 @@ class Prepared:
             for pair in zip(self.records, self.leaves, strict=True)
             if (pair[0].stream, pair[0].version) not in keys
         ]
-        return Prepared(
-            records=tuple(record for record, _ in kept), leaves=tuple(leaf for _, leaf in kept)
+        return dataclasses.replace(
+            self,
+            records=tuple(record for record, _ in kept),
+            leaves=tuple(leaf for _, leaf in kept),
         )
 
 
-def prepare(records: Sequence[port.NewRecord], *, writer: str, gapless: bool) -> Prepared:
+def prepare(
+    records: Sequence[port.NewRecord], *, writer: str, epoch: int | None, gapless: bool
+) -> Prepared:
     """Check the batch, compute its leaves and drop repeats inside it.
 
     Raises:
@@ -67,6 +81,10 @@ def prepare(records: Sequence[port.NewRecord], *, writer: str, gapless: bool) ->
         if by_key.setdefault(key, (record, hashed))[1] != hashed:
             raise port.ConflictError(*key)
     prepared = Prepared(
+        given=tuple(records),
+        writer=writer,
+        epoch=epoch,
+        gapless=gapless,
         records=tuple(record for record, _ in by_key.values()),
         leaves=tuple(hashed for _, hashed in by_key.values()),
     )
@@ -118,7 +136,7 @@ def settle(
 
 
 def answer(
-    records: Sequence[port.NewRecord],
+    prepared: Prepared,
     *,
     written: Mapping[Key, int],
     already: Mapping[Key, int],
@@ -127,7 +145,7 @@ def answer(
     """The answer for the records as the caller gave them, repeats included."""
     places = {**written, **already}
     return port.Appended(
-        positions=tuple(places[record.stream, record.version] for record in records),
+        positions=tuple(places[record.stream, record.version] for record in prepared.given),
         already=tuple(sorted(already.values())),
         head=head,
     )
@@ -136,6 +154,10 @@ def answer(
 def _check(record: port.NewRecord) -> None:
     if not 1 <= record.version <= INT8_MAX:
         raise ValueError(f"version {record.version} of stream {record.stream!r} is out of range")
+    if not 0 <= record.schema_version <= INT4_MAX:
+        raise ValueError(f"schema version {record.schema_version} of a record is out of range")
+    if not -INT8_MAX <= record.occurred_at_us <= INT8_MAX:
+        raise ValueError(f"a record's time {record.occurred_at_us} is out of range")
     if not record.stream or not record.type or not record.actor:
         raise ValueError("a record needs a stream, a type and an actor")
     texts = record.stream + record.type + record.actor + (record.counter_actor or "")

@@ -41,12 +41,9 @@ class MemoryStore:
         gapless: bool = False,
     ) -> port.Appended:
         """See `port.Store.append`."""
-        prepared = batch.prepare(records, writer=writer, gapless=gapless)
+        prepared = batch.prepare(records, writer=writer, epoch=epoch, gapless=gapless)
         with self._lock:
-            if epoch is not None and epoch != self._head.epoch:
-                raise port.FencedError(
-                    epoch=epoch, current=self._head.epoch, holder=self._head.holder
-                )
+            prepared.check_epoch(self._head)
             standing = {
                 key: (self._places[key], self._records[self._places[key] - 1].leaf)
                 for key in prepared.keys
@@ -60,16 +57,16 @@ class MemoryStore:
                 self._check_follows(fresh)
             first = self._head.position + 1
             if fresh.records:
-                self._write(fresh, writer=writer)
+                self._write(fresh)
             written = {key: first + offset for offset, key in enumerate(fresh.keys)}
-            return batch.answer(records, written=written, already=already, head=self._head)
+            return batch.answer(prepared, written=written, already=already, head=self._head)
 
     def _check_follows(self, fresh: batch.Prepared) -> None:
         for stream, version in fresh.firsts().items():
             if version > 1 and (stream, version - 1) not in self._places:
                 raise port.GapError(stream, version)
 
-    def _write(self, fresh: batch.Prepared, *, writer: str) -> None:
+    def _write(self, fresh: batch.Prepared) -> None:
         first = self._head.position + 1
         recorded_at_us = max(self._head.recorded_at_us, self._clock_us())
         root = chain.merkle_root(fresh.leaves)
@@ -77,7 +74,7 @@ class MemoryStore:
             self._head.chain,
             first_position=first,
             recorded_at_us=recorded_at_us,
-            tail=chain.tail(count=len(fresh.records), root=root, writer=writer),
+            tail=chain.tail(count=len(fresh.records), root=root, writer=fresh.writer),
         )
         for offset, (record, leaf) in enumerate(zip(fresh.records, fresh.leaves, strict=True)):
             stored = port.StoredRecord(
@@ -103,7 +100,7 @@ class MemoryStore:
                 root=root,
                 chain=linked,
                 recorded_at_us=recorded_at_us,
-                writer=writer,
+                writer=fresh.writer,
             )
         )
         self._head = port.Head(

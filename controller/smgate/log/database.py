@@ -1,0 +1,171 @@
+"""Owns how the databases are connected to: engines, pragmas, timeouts, transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sqlite3
+import urllib.parse
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from smgate.log import failures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BUSY_TIMEOUT_MS = 5_000  # SQLite: how long to wait for another process's transaction.
+LOCK_TIMEOUT_MS = 2_000  # PostgreSQL: how long to wait for the head row.
+STATEMENT_TIMEOUT_MS = 5_000  # PostgreSQL: no append or page of a read takes this long.
+IDLE_TIMEOUT_MS = 10_000  # PostgreSQL: ends a transaction that its owner forgot.
+CONNECT_TIMEOUT_S = 5
+READERS_MAX = 16  # One per concurrently reading thread; more wait their turn.
+
+
+class Database:
+    """Engines of one database, and the two kinds of transaction that others may open on it.
+
+    `once` runs single statements, each its own transaction; on SQLite it never writes.
+    """
+
+    def __init__(
+        self, *, url: sa.URL, once: sa.Engine, writer: sa.Engine, snapshot: sa.Engine
+    ) -> None:
+        self.url: Final = url
+        self.once: Final = once
+        self._writer: Final = writer
+        self._snapshot: Final = snapshot
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """One transaction that commits at the end. SQLite admits one writer at a time."""
+        with failures.translated(), self._writer.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """One read-only transaction that sees a single moment of the database."""
+        with failures.translated(), self._snapshot.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def statement(self) -> Iterator[sa.Connection]:
+        """A connection for single statements: no BEGIN, no COMMIT, each sees the latest."""
+        with failures.translated(), self.once.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection."""
+        for engine in (self.once, self._writer, self._snapshot):
+            engine.dispose()
+
+
+def normalize(url: str) -> sa.URL:
+    """The URL with its driver: `postgresql://` is served by psycopg.
+
+    Raises:
+        ValueError: the URL names neither SQLite nor PostgreSQL, or no SQLite file.
+    """
+    parsed = sa.make_url(url)
+    if parsed.drivername in {"postgresql", "postgres", "postgresql+psycopg"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername in {"sqlite", "sqlite+pysqlite"}:
+        if not parsed.database or parsed.database == ":memory:":
+            raise ValueError("An SQLite log needs a file: sqlite:///path/to/file.db")
+        return parsed.set(drivername="sqlite")
+    raise ValueError(
+        f"The scheme {parsed.drivername!r} is not supported: use sqlite:///PATH or "
+        "postgresql://USER@HOST/NAME."
+    )
+
+
+def connect(url: str, *, read_only: bool = False) -> Database:
+    """Engines for `url`. Connects lazily; creates nothing."""
+    parsed = normalize(url)
+    if parsed.drivername == "sqlite":
+        return _sqlite(parsed, read_only=read_only)
+    return _postgres(parsed, read_only=read_only)
+
+
+def sqlite_path(url: sa.URL) -> pathlib.Path:
+    """The file behind a normalized SQLite URL."""
+    assert url.database is not None, "normalize() admits no SQLite URL without a file"
+    return pathlib.Path(url.database)
+
+
+def sqlite_engine(url: sa.URL, *, mode: str, begin: str, connections_max: int) -> sa.Engine:
+    """An engine on the file; `begin` is the statement that opens its transactions."""
+    path = urllib.parse.quote(str(sqlite_path(url).absolute()))
+
+    def open_connection() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{path}?mode={mode}",
+            uri=True,
+            timeout=BUSY_TIMEOUT_MS / 1_000,
+            # Python's own transaction handling would begin deferred ones; see `begin`.
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        # FULL: an acknowledged append survives power loss, not only a killed process.
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=open_connection,
+        poolclass=sa.QueuePool,
+        pool_size=connections_max,
+        max_overflow=0,
+        pool_timeout=BUSY_TIMEOUT_MS / 1_000,
+        hide_parameters=True,
+    )
+
+    def start(connection: sa.Connection) -> None:
+        # A transaction that begins deferred, reads and then writes can fail as busy at the write.
+        connection.exec_driver_sql(begin)
+
+    if begin:
+        sa.event.listen(engine, "begin", start)
+    return engine
+
+
+def _sqlite(url: sa.URL, *, read_only: bool) -> Database:
+    reading = "ro" if read_only else "rw"
+    return Database(
+        url=url,
+        once=sqlite_engine(url, mode=reading, begin="", connections_max=READERS_MAX),
+        # One connection: threads queue for it here instead of polling SQLite's file lock.
+        writer=sqlite_engine(url, mode=reading, begin="BEGIN IMMEDIATE", connections_max=1),
+        snapshot=sqlite_engine(url, mode=reading, begin="BEGIN", connections_max=READERS_MAX),
+    )
+
+
+def _postgres(url: sa.URL, *, read_only: bool) -> Database:
+    options = [
+        f"-c lock_timeout={LOCK_TIMEOUT_MS}",
+        f"-c statement_timeout={STATEMENT_TIMEOUT_MS}",
+        f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS}",
+    ]
+    if read_only:
+        options.append("-c default_transaction_read_only=on")
+    given = url.query.get("options", "")
+    if given:
+        options.insert(0, given if isinstance(given, str) else " ".join(given))
+    engine = sa.create_engine(
+        url.difference_update_query(["options"]),
+        connect_args={"options": " ".join(options), "connect_timeout": CONNECT_TIMEOUT_S},
+        pool_size=READERS_MAX,
+        max_overflow=0,
+        pool_timeout=CONNECT_TIMEOUT_S,
+        hide_parameters=True,
+    )
+    # All three share one pool.
+    return Database(
+        url=url,
+        once=engine.execution_options(isolation_level="AUTOCOMMIT"),
+        writer=engine,
+        snapshot=engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        ),
+    )

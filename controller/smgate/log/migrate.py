@@ -1,0 +1,211 @@
+"""Owns bringing a database to the shape this version needs, and saying what keeps it from that."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING
+
+import alembic.autogenerate
+import alembic.command
+import alembic.config
+import alembic.migration
+import alembic.script
+import filelock
+import sqlalchemy as sa
+
+import smgate
+from smgate.log import database, failures, port, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_S = 60.0  # How long to wait for another process that is migrating the same database.
+LOCK_TIMEOUT_MS = 5_000  # A migration that cannot get its table lock must not queue readers.
+STATEMENT_TIMEOUT_MS = 600_000
+_ADVISORY_KEY = 0x736D_6761_7465  # "smgate": the same number in every version.
+POSTGRES_MIN = 130_000  # As server_version_num; the oldest that is still tested by anybody.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason why this version cannot use the database as it is."""
+
+    code: str
+    sentence: str
+    next_step: str
+
+
+def upgrade(url: str) -> str:
+    """Bring the database to the newest revision, creating an SQLite file; return that revision.
+
+    Safe to run from several processes at once: one migrates, the others wait and find it done.
+    """
+    parsed = database.normalize(url)
+    lock = _sqlite_upgrade if parsed.drivername == "sqlite" else _postgres_upgrade
+    with failures.translated(), lock(parsed) as connection:
+        alembic.command.upgrade(config(connection), "head")
+    return newest()
+
+
+def check(url: str) -> list[Problem]:
+    """What is wrong with the database; empty if this version can use it. Changes nothing."""
+    opened = database.connect(url, read_only=True)
+    try:
+        with opened.reading() as connection:
+            return _problems(connection)
+    except port.LogUnavailableError as error:
+        return [
+            Problem(
+                code="unavailable",
+                sentence=f"The database does not answer ({error.reason}): {error.detail}",
+                next_step="Check the URL and the server; `smgate db upgrade` makes a new file.",
+            )
+        ]
+    finally:
+        opened.close()
+
+
+def newest() -> str:
+    """The newest revision this version knows."""
+    head = _script().get_current_head()
+    assert head is not None, "the distribution holds at least one migration"
+    return head
+
+
+def config(connection: sa.Connection | None = None) -> alembic.config.Config:
+    """Alembic's configuration, on a connection whose transaction the caller owns."""
+    made = alembic.config.Config()
+    made.set_main_option("script_location", str(location()).replace("%", "%%"))
+    made.attributes["connection"] = connection
+    return made
+
+
+def location() -> pathlib.Path:
+    """The folder of the migrations: inside an installed wheel, or the repository's own."""
+    assert smgate.__file__ is not None
+    package = pathlib.Path(smgate.__file__).parent
+    for folder in (package / "_migrations", package.parents[1] / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise port.LogNotReadyError("The migrations are missing from this installation.")
+
+
+def _script() -> alembic.script.ScriptDirectory:
+    return alembic.script.ScriptDirectory.from_config(config())
+
+
+def _problems(connection: sa.Connection) -> list[Problem]:
+    if connection.dialect.name == "postgresql":
+        problem = _server_problem(connection)
+        if problem is not None:
+            return [problem]
+    context = alembic.migration.MigrationContext.configure(
+        connection, opts={"compare_type": True, "compare_server_default": False}
+    )
+    current = context.get_current_revision()
+    known = {one.revision for one in _script().walk_revisions()}
+    if current is None:
+        sentence, step = "The database has no event log.", "Run `smgate db upgrade`."
+        return [Problem(code="not_migrated", sentence=sentence, next_step=step)]
+    if current not in known:
+        return [
+            Problem(
+                code="too_new",
+                sentence=f"The database is at revision {current}, which this version does not know.",
+                next_step="Use the version of smgate that migrated it, or a newer one.",
+            )
+        ]
+    if current != newest():
+        sentence = f"The database is at revision {current}; this version needs {newest()}."
+        return [Problem(code="behind", sentence=sentence, next_step="Run `smgate db upgrade`.")]
+    return _shape_problems(connection, context)
+
+
+def _server_problem(connection: sa.Connection) -> Problem | None:
+    version = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one())
+    if version < POSTGRES_MIN:
+        return Problem(
+            code="server_too_old",
+            sentence=f"PostgreSQL {version // 10_000} is too old; 13 is the oldest supported.",
+            next_step="Use a newer server.",
+        )
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        return Problem(
+            code="encoding",
+            sentence=f"The database's encoding is {encoding}; records need UTF8.",
+            next_step="Create the database anew with ENCODING 'UTF8'.",
+        )
+    return None
+
+
+def _shape_problems(
+    connection: sa.Connection, context: alembic.migration.MigrationContext
+) -> list[Problem]:
+    found = [
+        Problem(
+            code="tables_differ",
+            sentence=f"The tables are not as this version made them: {difference!r}.",
+            next_step="Find out who changed the schema; restore it from a backup.",
+        )
+        for difference in alembic.autogenerate.compare_metadata(context, tables.METADATA)
+    ]
+    if not found and connection.execute(sa.select(tables.LOG_HEAD.c.id)).first() is None:
+        found.append(
+            Problem(
+                code="head_missing",
+                sentence="The head row of the log is missing.",
+                next_step="Restore the database from a backup; `smgate log verify` says more.",
+            )
+        )
+    if connection.dialect.name == "sqlite":
+        journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        if journal != "wal":
+            found.append(
+                Problem(
+                    code="journal_mode",
+                    sentence=f"The file's journal mode is {journal}, not wal: readers would wait.",
+                    next_step="Run `smgate db upgrade`.",
+                )
+            )
+    return found
+
+
+@contextlib.contextmanager
+def _sqlite_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
+    path = database.sqlite_path(url)
+    try:
+        with filelock.FileLock(f"{path}.migrate.lock", timeout=WAIT_S):
+            plain = database.sqlite_engine(url, mode="rwc", begin="", connections_max=1)
+            with plain.connect() as connection:
+                # Kept in the file itself. It cannot be set inside a transaction.
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            plain.dispose()
+            engine = database.sqlite_engine(
+                url, mode="rw", begin="BEGIN IMMEDIATE", connections_max=1
+            )
+            try:
+                with engine.begin() as connection:
+                    yield connection
+            finally:
+                engine.dispose()
+    except filelock.Timeout as error:
+        raise port.LogUnavailableError("busy", "another process is migrating it") from error
+    except OSError as error:
+        raise port.LogUnavailableError("io", str(error)) from error
+
+
+@contextlib.contextmanager
+def _postgres_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
+    engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(WAIT_S * 1000)}")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}")
+            yield connection
+    finally:
+        engine.dispose()

@@ -1,0 +1,303 @@
+"""Owns what the two SQL stores share: reads, leases and epochs. They differ in how they append."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from smgate.log import batch, port, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from smgate.log import database
+
+_EVENT = tables.LOG_EVENT.c
+_BATCH = tables.LOG_BATCH.c
+_HEAD = tables.LOG_HEAD.c
+_LEASE = tables.LEASE.c
+
+_RECORD_COLUMNS = (
+    _EVENT.position,
+    _EVENT.stream,
+    _EVENT.version,
+    _EVENT.type,
+    _EVENT.schema_version,
+    _EVENT.occurred_at_us,
+    _EVENT.recorded_at_us,
+    _EVENT.actor,
+    _EVENT.counter_actor,
+    _EVENT.data,
+    _EVENT.leaf,
+)
+
+READ: Final = (
+    sa.select(*_RECORD_COLUMNS)
+    .where(_EVENT.position > sa.bindparam("after"))
+    .order_by(_EVENT.position)
+    .limit(sa.bindparam("limit"))
+)
+READ_STREAM: Final = (
+    sa.select(*_RECORD_COLUMNS)
+    .where(_EVENT.stream == sa.bindparam("stream"), _EVENT.version > sa.bindparam("after"))
+    .order_by(_EVENT.version)
+    .limit(sa.bindparam("limit"))
+)
+READ_BATCHES: Final = (
+    sa.select(
+        _BATCH.first_position,
+        _BATCH.count,
+        _BATCH.root,
+        _BATCH.chain,
+        _BATCH.recorded_at_us,
+        _BATCH.writer,
+    )
+    .where(_BATCH.first_position > sa.bindparam("after"))
+    .order_by(_BATCH.first_position)
+    .limit(sa.bindparam("limit"))
+)
+STREAM_VERSION: Final = sa.select(sa.func.max(_EVENT.version)).where(
+    _EVENT.stream == sa.bindparam("stream")
+)
+POSITION_AT: Final = (
+    sa.select(_BATCH.first_position + _BATCH.count - 1)
+    .where(_BATCH.recorded_at_us <= sa.bindparam("at"))
+    .order_by(_BATCH.first_position.desc())
+    .limit(1)
+)
+HEAD: Final = sa.select(
+    _HEAD.position,
+    _HEAD.chain,
+    _HEAD.epoch,
+    _HEAD.holder,
+    _HEAD.incarnation,
+    _HEAD.recorded_at_us,
+).where(_HEAD.id == 1)
+
+# Gives the lease a row to lock before anybody reads it.
+_ENSURE_LEASE: Final = sa.text(
+    "INSERT INTO lease (name, holder, expires_at_us) VALUES (:name, '', 0) "
+    "ON CONFLICT (name) DO NOTHING"
+)
+
+
+class SqlStore(abc.ABC):
+    """The reads, leases and epochs of a log in SQL. `database` serves the other tables too."""
+
+    def __init__(self, database: database.Database) -> None:
+        self.database: Final = database
+
+    @abc.abstractmethod
+    def append(
+        self,
+        records: Sequence[port.NewRecord],
+        *,
+        writer: str,
+        epoch: int | None = None,
+        gapless: bool = False,
+    ) -> port.Appended:
+        """See `port.Store.append`."""
+
+    @abc.abstractmethod
+    def _now_us(self, connection: sa.Connection) -> int:
+        """The database's clock."""
+
+    def head(self) -> port.Head:
+        """See `port.Store.head`."""
+        with self.database.statement() as connection:
+            return head_of(connection)
+
+    def read(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.StoredRecord]:
+        """See `port.Store.read`."""
+        with self.database.statement() as connection:
+            rows = connection.execute(READ, {"after": after, "limit": limit})
+            return [_record(*row) for row in rows]
+
+    def read_stream(
+        self, stream: str, *, after_version: int = 0, limit: int = port.READ_LIMIT
+    ) -> list[port.StoredRecord]:
+        """See `port.Store.read_stream`."""
+        bound = {"stream": stream, "after": after_version, "limit": limit}
+        with self.database.statement() as connection:
+            return [_record(*row) for row in connection.execute(READ_STREAM, bound)]
+
+    def stream_version(self, stream: str) -> int:
+        """See `port.Store.stream_version`."""
+        with self.database.statement() as connection:
+            return int(connection.execute(STREAM_VERSION, {"stream": stream}).scalar() or 0)
+
+    def read_batches(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.Batch]:
+        """See `port.Store.read_batches`."""
+        with self.database.statement() as connection:
+            rows = connection.execute(READ_BATCHES, {"after": after, "limit": limit})
+            return [
+                port.Batch(
+                    first_position=first,
+                    count=count,
+                    root=root,
+                    chain=chain,
+                    recorded_at_us=recorded_at_us,
+                    writer=writer,
+                )
+                for first, count, root, chain, recorded_at_us, writer in rows
+            ]
+
+    def position_at(self, *, recorded_at_us: int) -> int:
+        """See `port.Store.position_at`."""
+        with self.database.statement() as connection:
+            return int(connection.execute(POSITION_AT, {"at": recorded_at_us}).scalar() or 0)
+
+    def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
+        """See `port.Store.take_epoch`."""
+        with self.database.writing() as connection:
+            # The lease's row stays locked until the epoch is committed, so that nobody can take
+            # the lease in between and be fenced by its former holder.
+            if lease is not None:
+                held_by, expires_at_us = _locked_lease(connection, lease)
+                if held_by != holder or expires_at_us <= self._now_us(connection):
+                    raise port.LeaseLostError(lease, holder)
+            taken = connection.execute(
+                sa.update(tables.LOG_HEAD)
+                .where(_HEAD.id == 1)
+                .values(epoch=_HEAD.epoch + 1, holder=holder)
+                .returning(_HEAD.epoch)
+            ).scalar()
+            if taken is None:
+                raise port.LogNotReadyError("The event log has no head row.")
+            return int(taken)
+
+    def acquire_lease(self, name: str, *, holder: str, ttl_s: float) -> port.Lease | None:
+        """See `port.Store.acquire_lease`."""
+        with self.database.writing() as connection:
+            connection.execute(_ENSURE_LEASE, {"name": name})
+            held_by, expires_at_us = _locked_lease(connection, name)
+            now_us = self._now_us(connection)
+            if held_by != holder and expires_at_us > now_us:
+                return None
+            return _grant(
+                connection,
+                port.Lease(
+                    name=name,
+                    holder=holder,
+                    acquired_at_us=now_us,
+                    expires_at_us=now_us + port.ttl_us(ttl_s),
+                    previous_holder=held_by or None,
+                    previous_expires_at_us=expires_at_us if held_by else None,
+                ),
+            )
+
+    def renew_lease(self, name: str, *, holder: str, ttl_s: float) -> port.Lease | None:
+        """See `port.Store.renew_lease`."""
+        with self.database.writing() as connection:
+            held_by, expires_at_us = _locked_lease(connection, name)
+            now_us = self._now_us(connection)
+            if held_by != holder or expires_at_us <= now_us:
+                return None
+            return _grant(
+                connection,
+                port.Lease(
+                    name=name,
+                    holder=holder,
+                    acquired_at_us=now_us,
+                    expires_at_us=now_us + port.ttl_us(ttl_s),
+                    previous_holder=held_by,
+                    previous_expires_at_us=expires_at_us,
+                ),
+            )
+
+    def release_lease(self, name: str, *, holder: str) -> bool:
+        """See `port.Store.release_lease`."""
+        with self.database.writing() as connection:
+            held_by, expires_at_us = _locked_lease(connection, name)
+            now_us = self._now_us(connection)
+            if held_by != holder or expires_at_us <= now_us:
+                return False
+            _grant(
+                connection,
+                port.Lease(name=name, holder=holder, acquired_at_us=now_us, expires_at_us=now_us),
+            )
+            return True
+
+    def close(self) -> None:
+        """See `port.Store.close`."""
+        self.database.close()
+
+
+def head_of(connection: sa.Connection) -> port.Head:
+    """The head row as this connection sees it."""
+    row = connection.execute(HEAD).first()
+    if row is None:
+        raise port.LogNotReadyError("The event log has no head row.")
+    return head_from(*row)
+
+
+def head_from(
+    position: int, chain: bytes, epoch: int, holder: str, incarnation: str, recorded_at_us: int
+) -> port.Head:
+    """A head from the columns of HEAD."""
+    return port.Head(
+        position=position,
+        chain=chain,
+        epoch=epoch,
+        holder=holder,
+        incarnation=incarnation,
+        recorded_at_us=recorded_at_us,
+    )
+
+
+def _record(  # noqa: PLR0913 - one argument per column of _RECORD_COLUMNS
+    position: int,
+    stream: str,
+    version: int,
+    type: str,
+    schema_version: int,
+    occurred_at_us: int,
+    recorded_at_us: int,
+    actor: str,
+    counter_actor: str | None,
+    data: bytes,
+    leaf: bytes,
+) -> port.StoredRecord:
+    return port.StoredRecord(
+        position=position,
+        stream=stream,
+        version=version,
+        type=type,
+        schema_version=schema_version,
+        occurred_at_us=occurred_at_us,
+        recorded_at_us=recorded_at_us,
+        actor=actor,
+        counter_actor=counter_actor,
+        data=data,
+        leaf=leaf,
+    )
+
+
+def _locked_lease(connection: sa.Connection, name: str) -> tuple[str, int]:
+    """Holder and expiry of the lease, locked until the transaction ends."""
+    row = connection.execute(
+        sa.select(_LEASE.holder, _LEASE.expires_at_us).where(_LEASE.name == name).with_for_update()
+    ).first()
+    return ("", 0) if row is None else (str(row[0]), int(row[1]))
+
+
+def _grant(connection: sa.Connection, lease: port.Lease) -> port.Lease:
+    connection.execute(
+        sa.update(tables.LEASE)
+        .where(_LEASE.name == lease.name)
+        .values(holder=lease.holder, expires_at_us=lease.expires_at_us)
+    )
+    return lease
+
+
+def violation(
+    prepared: batch.Prepared, constraint: str, error: sa.exc.IntegrityError
+) -> port.LogError:
+    """The port's error for a broken constraint that is not a repeated key."""
+    if constraint == tables.TWO_PEOPLE:
+        same_person = batch.same_person(prepared)
+        assert same_person is not None, "the database and the store compare the same two fields"
+        return same_person
+    return port.LogUnavailableError("corrupt", f"the head row contradicts the log: {error.orig}")
