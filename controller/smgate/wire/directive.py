@@ -58,9 +58,11 @@ class GivenFor(Message, frozen=True, kw_only=True):
 class UnitOverride(Message, frozen=True, kw_only=True):
     """The decision for one unit, as the log has it.
 
-    `append`: append `--moe-runner-backend value`. `untouched`: append nothing. `keep`: append
-    what was appended last for this unit if `given_for` is the same, the safe value if only the
-    kernel key differs, nothing if nothing ever was.
+    `append`: append `--moe-runner-backend value`. `untouched`: append nothing. `keep`: the gate
+    changes nothing from last time; `value` is then what the controller worked out from the
+    `override_applied` facts: the value last appended for this unit if model, a2a, SM and kernel
+    key are the same, the safe value if only the key differs, None (append nothing) if nothing
+    ever was. A gate that acts on a directive of an earlier launch works this out by itself.
     """
 
     unit: Name
@@ -82,7 +84,7 @@ class Directive(Message, frozen=True, kw_only=True):
     node: Name
     issued_at_us: Micros
     units: tuple[UnitOverride, ...] = ()
-    modes: dict[Sm, Literal["observe", "enforce"]] = {}
+    modes: dict[Sm, Literal["observe", "enforce"]] = msgspec.field(default_factory=dict)
 
 
 class SignedDirective(Message, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class Build(Message, frozen=True, kw_only=True):
     sglang_commit: Digest | None = None
     flashinfer_version: Version | None = None
     flashinfer_commit: Digest | None = None
-    artifact_pins: dict[Name, Digest] = {}
+    artifact_pins: dict[Name, Digest] = msgspec.field(default_factory=dict)
     jit_cache_version: Version | None = None
     cubin_version: Version | None = None
     cute_dsl_version: Version | None = None
@@ -153,7 +153,7 @@ class CheckFinished(Message, frozen=True, kw_only=True, tag="check_finished"):
     probe_version: Version
     negative_control: Literal["caught", "missed", "not_run"] = "not_run"
     launch_id: Name | None = None
-    numbers: dict[Name, float] = {}
+    numbers: dict[Name, float] = msgspec.field(default_factory=dict)
 
 
 class InstanceChanged(Message, frozen=True, kw_only=True, tag="instance_changed"):

@@ -1,0 +1,327 @@
+"""What people ask for. Imperative; stamped with who asks by the service.
+
+Each command has a direction. Narrowing needs one person; widening needs the role `approver`, and
+opening a rollout needs two different people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
+from smgate.domain.values import Mode
+
+Direction = Literal["narrows", "widens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishGate:
+    """Publish or replace a gate."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    gate: Gate
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetGateMode:
+    """Observe or enforce one SM. Enforcing widens, observing narrows."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    gate: str
+    sm: str
+    mode: Mode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisableGate:
+    """The kill switch. No SMs given: all candidates."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    gate: str
+    sms: tuple[str, ...] = ()
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnableGate:
+    """Lift the kill switch."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    gate: str
+    sms: tuple[str, ...] = ()
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishPolicy:
+    """Replace the policy."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    policy: Policy
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishIssue:
+    """Publish or replace a known issue."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    issue: KnownIssue
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawIssue:
+    """A known issue no longer holds."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    issue_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnounceBuild:
+    """Say which packages an image has before any node runs it."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    name: str
+    packages: dict[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludeUnit:
+    """Hands off this unit."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncludeUnit:
+    """Lift an exclusion or a release."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinUnit:
+    """Decide for one unit: `off` is the safe value, `on` the target.
+
+    `break_glass` lets `on` pass a known issue, a failed check and rollback memory.
+    """
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    direction: Literal["on", "off"]
+    break_glass: bool = False
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpinUnit:
+    """Remove the pin."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptFlag:
+    """The runner written in this unit's recipe is smgate's to replace."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptUnit:
+    """Accept an adopted unit: it is granted the kernel key it runs."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeBackUnit:
+    """Take an adopted unit back: the safe value at its next start."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseUnit:
+    """Give a unit back to SGLang: nothing is appended any more."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclareFreeze:
+    """Start nothing until it is lifted."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiftFreeze:
+    """End a freeze."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetBreaker:
+    """Close the breaker after looking."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeRollout:
+    """Put a plan forward."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    plan: RolloutPlan
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproveRollout:
+    """Agree, as another person than the author."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRollout:
+    """Let the first wave open."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRollout:
+    """Open nothing new for now."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRollout:
+    """Go on after a pause."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRollout:
+    """End it because of a bad sign."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortRollout:
+    """End it because it is no longer wanted."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    rollout: str
+    reason: str
+
+
+Command = (
+    PublishGate
+    | SetGateMode
+    | DisableGate
+    | EnableGate
+    | PublishPolicy
+    | PublishIssue
+    | WithdrawIssue
+    | AnnounceBuild
+    | ExcludeUnit
+    | IncludeUnit
+    | PinUnit
+    | UnpinUnit
+    | AdoptFlag
+    | AcceptUnit
+    | TakeBackUnit
+    | ReleaseUnit
+    | DeclareFreeze
+    | LiftFreeze
+    | ResetBreaker
+    | ProposeRollout
+    | ApproveRollout
+    | StartRollout
+    | PauseRollout
+    | ResumeRollout
+    | HaltRollout
+    | AbortRollout
+)
+
+NAMES: Final[dict[str, type]] = {
+    "gate_publish": PublishGate,
+    "gate_mode": SetGateMode,
+    "gate_disable": DisableGate,
+    "gate_enable": EnableGate,
+    "policy_publish": PublishPolicy,
+    "issue_publish": PublishIssue,
+    "issue_withdraw": WithdrawIssue,
+    "build_announce": AnnounceBuild,
+    "unit_exclude": ExcludeUnit,
+    "unit_include": IncludeUnit,
+    "unit_pin": PinUnit,
+    "unit_unpin": UnpinUnit,
+    "unit_adopt_flag": AdoptFlag,
+    "unit_accept": AcceptUnit,
+    "unit_take_back": TakeBackUnit,
+    "unit_release": ReleaseUnit,
+    "freeze_declare": DeclareFreeze,
+    "freeze_lift": LiftFreeze,
+    "breaker_reset": ResetBreaker,
+    "rollout_propose": ProposeRollout,
+    "rollout_approve": ApproveRollout,
+    "rollout_start": StartRollout,
+    "rollout_pause": PauseRollout,
+    "rollout_resume": ResumeRollout,
+    "rollout_halt": HaltRollout,
+    "rollout_abort": AbortRollout,
+}
+"""Public name of each command: the CLI's noun and verb, the API's `type`, the scenario's key."""
+
+
+def direction_of(command: Command) -> Direction:
+    """Which way a command goes; for two of them it depends on what is asked."""
+    if isinstance(command, SetGateMode) and command.mode == "observe":
+        return "narrows"
+    if isinstance(command, PinUnit) and command.direction == "off":
+        return "narrows"
+    return command.DIRECTION

@@ -1,0 +1,243 @@
+"""What the controller decided. Decisions are folded, never re-derived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from smgate.domain.values import Form, GivenFor, Pair, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipTaken:
+    """A leader took over. `away_us` is how long nobody led: clocks did not run."""
+
+    epoch: int
+    holder: str
+    away_us: int
+    rules_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWentSilent:
+    """No contact for longer than the policy allows."""
+
+    node: str
+    last_contact_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReturned:
+    """In contact again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfTestWanted:
+    """These checks are asked of this GPU set."""
+
+    kernel_key: str
+    node: str
+    gpu_uuids: tuple[str, ...]
+    launch_id: str
+    checks: tuple[str, ...]
+    purpose: Literal["qualify", "confirm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildQualified:
+    """Enough distinct GPU sets passed and nothing is unresolved."""
+
+    kernel_key: str
+    gpu_sets: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSuspected:
+    """A first failure: no new grant for this key."""
+
+    kernel_key: str
+    gpu_uuids: tuple[str, ...]
+    check: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildFailed:
+    """A second failure in another chassis."""
+
+    kernel_key: str
+    chassis: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildCleared:
+    """The failure was one node's: enough others passed since."""
+
+    kernel_key: str
+    node_fault_gpu_uuids: tuple[str, ...]
+    passed_gpu_sets: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """The recorded permission of one unit to run the target on these kernel keys."""
+
+    unit: str
+    kernel_keys: tuple[str, ...]
+    rollout: str | None
+    wave: int | None
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantEnded:
+    """A keep rule ended the grant."""
+
+    unit: str
+    kernel_keys: tuple[str, ...]
+    gpu_uuids: tuple[str, ...]
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveOpened:
+    """The members of one wave, frozen."""
+
+    rollout: str
+    wave: int
+    units: tuple[str, ...]
+    eligible: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveJudged:
+    """How a wave ended."""
+
+    rollout: str
+    wave: int
+    verdict: Literal["passed", "failed", "inconclusive"]
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutCompleted:
+    """The last wave passed. The keys it ran are those that late units may have."""
+
+    rollout: str
+    kernel_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverrideSet:
+    """The decision for a unit: the only thing a node is ever told."""
+
+    unit: str
+    form: Form
+    value: str | None
+    code: str
+    sentence: str
+    would: Verdict | None
+    also: tuple[str, ...]
+    facts: tuple[int, ...]
+    launch_ids: tuple[str, ...]
+    given_for: GivenFor
+    nodes: tuple[str, ...]
+    no_safe_value: bool
+    as_of_position: int
+    now_us: int
+    rules_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerTripped:
+    """Too much went bad at once: nothing widens until a person resets it."""
+
+    units: tuple[str, ...]
+    window_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeOpened:
+    """One alarm per (gate, SM, cause)."""
+
+    episode: str
+    gate: str
+    sm: str
+    cause: str
+    units: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeUpdated:
+    """The units of an open alarm changed."""
+
+    episode: str
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeClosed:
+    """The cause was absent for the quiet time."""
+
+    episode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTimedOut:
+    """A waiting state lasted longer than its timer."""
+
+    wait: str
+    code: str
+    subject: str
+    owner: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """First seen already on the target with no grant, and not ruled on."""
+
+    unit: str
+    kernel_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitDisagreed:
+    """Ranks of one launch resolved differently."""
+
+    unit: str
+    launch_ids: tuple[str, ...]
+    gpu_uuids: tuple[str, ...]
+    kernel_keys: tuple[str, ...]
+    pairs: tuple[Pair, ...] = field(default=())
+
+
+Decision = (
+    LeadershipTaken
+    | NodeWentSilent
+    | NodeReturned
+    | SelfTestWanted
+    | BuildQualified
+    | BuildSuspected
+    | BuildFailed
+    | BuildCleared
+    | Granted
+    | GrantEnded
+    | WaveOpened
+    | WaveJudged
+    | RolloutCompleted
+    | OverrideSet
+    | BreakerTripped
+    | EpisodeOpened
+    | EpisodeUpdated
+    | EpisodeClosed
+    | WaitTimedOut
+    | Adopted
+    | UnitDisagreed
+)

@@ -1,0 +1,38 @@
+"""Fold: one event into the state. Never refuses, never has effects: it already happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from smgate.domain import evolve_decisions, evolve_facts, evolve_rulings
+from smgate.domain.events import Recorded
+from smgate.domain.state import Fleet
+
+_HANDLERS = {
+    **evolve_facts.HANDLERS,
+    **evolve_rulings.HANDLERS,
+    **evolve_decisions.HANDLERS,
+}
+"""One handler per event class; a test holds the keys equal to the union `events.Event`."""
+
+
+def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
+    """Take one event in. Changes `fleet` in place and returns it.
+
+    Positions at or below the fleet's are ignored, so overlapping reads do no harm.
+    """
+    if recorded.position <= fleet.position:
+        return fleet
+    fleet.position = recorded.position
+    fleet.now_us = max(fleet.now_us, recorded.at_us)
+    fleet.events_total[type(recorded.event).__name__] += 1
+    _HANDLERS[type(recorded.event)](fleet, recorded, recorded.event)
+    return fleet
+
+
+def fold(history: Iterable[Recorded], fleet: Fleet | None = None) -> Fleet:
+    """Fold a history, from nothing or onto a state."""
+    state = Fleet() if fleet is None else fleet
+    for recorded in history:
+        evolve(state, recorded)
+    return state

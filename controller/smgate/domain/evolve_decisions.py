@@ -1,0 +1,197 @@
+"""Fold of what the controller decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from smgate.domain import decisions
+from smgate.domain.events import Recorded
+from smgate.domain.state import Episode, Fleet, Grant, WantedCheck, Wave
+
+Handler = Callable[[Fleet, Recorded, Any], None]
+
+
+def _leadership(fleet: Fleet, recorded: Recorded, event: decisions.LeadershipTaken) -> None:
+    fleet.epoch = event.epoch
+    fleet.away_us += event.away_us
+    fleet.led = True
+    for node in fleet.nodes.values():  # nobody listened: silence starts to count from now
+        node.last_contact_us = max(node.last_contact_us, recorded.at_us)
+
+
+def _went_silent(fleet: Fleet, recorded: Recorded, event: decisions.NodeWentSilent) -> None:
+    if event.node in fleet.nodes:
+        fleet.nodes[event.node].silent = True
+
+
+def _returned(fleet: Fleet, recorded: Recorded, event: decisions.NodeReturned) -> None:
+    if event.node in fleet.nodes:
+        fleet.nodes[event.node].silent = False
+
+
+def _wanted(fleet: Fleet, recorded: Recorded, event: decisions.SelfTestWanted) -> None:
+    fleet.wanted[(event.kernel_key, event.launch_id)] = WantedCheck(
+        kernel_key=event.kernel_key,
+        launch_id=event.launch_id,
+        node=event.node,
+        gpu_uuids=event.gpu_uuids,
+        checks=event.checks,
+        purpose=event.purpose,
+        position=recorded.position,
+        since_led_us=fleet.led_us(recorded.at_us),
+    )
+
+
+def _qualified(fleet: Fleet, recorded: Recorded, event: decisions.BuildQualified) -> None:
+    evidence = fleet.keys[event.kernel_key]
+    evidence.standing = "qualified"
+    evidence.qualified_at_us = recorded.at_us
+
+
+def _suspected(fleet: Fleet, recorded: Recorded, event: decisions.BuildSuspected) -> None:
+    evidence = fleet.keys[event.kernel_key]
+    evidence.standing = "suspect"
+    evidence.suspect_led_us = fleet.led_us(recorded.at_us)
+    evidence.suspect_position = recorded.position
+
+
+def _failed(fleet: Fleet, recorded: Recorded, event: decisions.BuildFailed) -> None:
+    fleet.keys[event.kernel_key].standing = "failed"
+
+
+def _cleared(fleet: Fleet, recorded: Recorded, event: decisions.BuildCleared) -> None:
+    evidence = fleet.keys[event.kernel_key]
+    evidence.standing = "unknown"
+    evidence.faulty_sets.add(event.node_fault_gpu_uuids)
+
+
+def _granted(fleet: Fleet, recorded: Recorded, event: decisions.Granted) -> None:
+    fleet.units[event.unit].grant = Grant(
+        kernel_keys=event.kernel_keys,
+        rollout=event.rollout,
+        wave=event.wave,
+        position=recorded.position,
+        since_led_us=fleet.led_us(recorded.at_us),
+    )
+
+
+def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) -> None:
+    unit = fleet.units[event.unit]
+    grant = unit.grant
+    unit.grant = None
+    for uuid in event.gpu_uuids:
+        for key in event.kernel_keys:
+            fleet.gpu_memory.setdefault((uuid, key), (event.code, recorded.position))
+    if grant is None or grant.rollout is None:
+        return
+    for wave in fleet.rollouts[grant.rollout].waves:
+        if event.unit in wave.units and wave.verdict is None:
+            wave.bad.add(event.unit)
+
+
+def _wave_opened(fleet: Fleet, recorded: Recorded, event: decisions.WaveOpened) -> None:
+    fleet.rollouts[event.rollout].waves.append(
+        Wave(
+            number=event.wave,
+            units=event.units,
+            eligible=event.eligible,
+            position=recorded.position,
+            since_led_us=fleet.led_us(recorded.at_us),
+        )
+    )
+
+
+def _wave_judged(fleet: Fleet, recorded: Recorded, event: decisions.WaveJudged) -> None:
+    fleet.rollouts[event.rollout].waves[event.wave].verdict = event.verdict
+
+
+def _completed(fleet: Fleet, recorded: Recorded, event: decisions.RolloutCompleted) -> None:
+    rollout = fleet.rollouts[event.rollout]
+    rollout.phase = "completed"
+    rollout.phase_position = recorded.position
+    rollout.completed_keys = event.kernel_keys
+
+
+def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet) -> None:
+    unit = fleet.units[event.unit]
+    unit.override = event
+    unit.override_position = recorded.position
+    launch = unit.launch
+    if launch is not None and set(event.launch_ids) & set(launch.launch_ids):
+        launch.decided = event
+
+
+def _tripped(fleet: Fleet, recorded: Recorded, event: decisions.BreakerTripped) -> None:
+    fleet.breaker_position = recorded.position
+    fleet.breaker_units = event.units
+
+
+def _episode_opened(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeOpened) -> None:
+    fleet.episodes[event.episode] = Episode(
+        id=event.episode,
+        gate=event.gate,
+        sm=event.sm,
+        cause=event.cause,
+        units=event.units,
+        sentence=event.sentence,
+        opened_us=recorded.at_us,
+        position=recorded.position,
+    )
+
+
+def _episode_updated(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeUpdated) -> None:
+    episode = fleet.episodes[event.episode]
+    if event.units:
+        episode.units = event.units
+        episode.absent_led_us = None
+    else:
+        episode.absent_led_us = fleet.led_us(recorded.at_us)
+
+
+def _episode_closed(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeClosed) -> None:
+    fleet.episodes[event.episode].closed_us = recorded.at_us
+
+
+def _timed_out(fleet: Fleet, recorded: Recorded, event: decisions.WaitTimedOut) -> None:
+    fleet.timed_out.add(event.wait)
+
+
+def _adopted(fleet: Fleet, recorded: Recorded, event: decisions.Adopted) -> None:
+    unit = fleet.units[event.unit]
+    unit.adoption = "adopted"
+    unit.adopted_led_us = fleet.led_us(recorded.at_us)
+    unit.adopted_position = recorded.position
+
+
+def _disagreed(fleet: Fleet, recorded: Recorded, event: decisions.UnitDisagreed) -> None:
+    unit = fleet.units[event.unit]
+    unit.disagreed_launch_ids = event.launch_ids
+    for uuid in event.gpu_uuids:
+        for key in event.kernel_keys:
+            fleet.gpu_memory.setdefault((uuid, key), ("unit_disagreed_here", recorded.position))
+
+
+HANDLERS: dict[type, Handler] = {
+    decisions.LeadershipTaken: _leadership,
+    decisions.NodeWentSilent: _went_silent,
+    decisions.NodeReturned: _returned,
+    decisions.SelfTestWanted: _wanted,
+    decisions.BuildQualified: _qualified,
+    decisions.BuildSuspected: _suspected,
+    decisions.BuildFailed: _failed,
+    decisions.BuildCleared: _cleared,
+    decisions.Granted: _granted,
+    decisions.GrantEnded: _grant_ended,
+    decisions.WaveOpened: _wave_opened,
+    decisions.WaveJudged: _wave_judged,
+    decisions.RolloutCompleted: _completed,
+    decisions.OverrideSet: _override_set,
+    decisions.BreakerTripped: _tripped,
+    decisions.EpisodeOpened: _episode_opened,
+    decisions.EpisodeUpdated: _episode_updated,
+    decisions.EpisodeClosed: _episode_closed,
+    decisions.WaitTimedOut: _timed_out,
+    decisions.Adopted: _adopted,
+    decisions.UnitDisagreed: _disagreed,
+}

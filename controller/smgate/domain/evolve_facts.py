@@ -1,0 +1,275 @@
+"""Fold of what nodes report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from smgate.domain import evolve_checks, keys, readings
+from smgate.domain.events import Recorded
+from smgate.domain.facts import (
+    BakeInterval,
+    CheckFinished,
+    EffectiveSeen,
+    GapNoticed,
+    GpuFaultSeen,
+    InstanceChanged,
+    LaunchPlanned,
+    MemoryFallbackCleared,
+    MemoryFallbackSeen,
+    NodeReported,
+    OverrideApplied,
+    WeightsSeen,
+)
+from smgate.domain.state import (
+    Fleet,
+    Instance,
+    Node,
+    Rank,
+    Unit,
+    UnitLaunch,
+)
+from smgate.domain.values import Pair
+
+Handler = Callable[[Fleet, Recorded, Any], None]
+
+
+def node_of(fleet: Fleet, recorded: Recorded) -> Node:
+    """The node that sent a fact; created on first sight."""
+    name = recorded.actor.removeprefix("node:")
+    node = fleet.nodes.get(name)
+    if node is None:
+        node = fleet.nodes[name] = Node(name=name, position=recorded.position)
+    node.last_contact_us = max(node.last_contact_us, recorded.at_us)
+    return node
+
+
+def unit_of(fleet: Fleet, unit: str, position: int) -> Unit:
+    """A unit by id; created on first sight."""
+    found = fleet.units.get(unit)
+    if found is None:
+        found = fleet.units[unit] = Unit(id=unit, position=position)
+    return found
+
+
+def _node_reported(fleet: Fleet, recorded: Recorded, fact: NodeReported) -> None:
+    node = node_of(fleet, recorded)
+    node.reported = fact
+    for gpu in fact.gpus:
+        if gpu.sm is not None:
+            fleet.gpu_sms[gpu.uuid] = gpu.sm
+
+
+def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> None:
+    node = node_of(fleet, recorded)
+    for gpu in fact.gpus:
+        if gpu.sm is not None:
+            fleet.gpu_sms[gpu.uuid] = gpu.sm
+    rank = Rank(node=node.name, planned=fact, position=recorded.position)
+    unit = unit_of(
+        fleet, keys.unit_id(node.name, fact, tuple(g.uuid for g in fact.gpus)), recorded.position
+    )
+    unit.superseded = False
+    launch = unit.launch
+    if launch is None or fact.node_rank in launch.ranks or launch.nnodes != fact.nnodes:
+        launch = unit.launch = UnitLaunch(
+            nnodes=fact.nnodes,
+            opened_led_us=fleet.led_us(recorded.at_us),
+            opened_position=recorded.position,
+        )
+        if unit.grant is not None:
+            unit.grant.launched = True
+    launch.ranks[fact.node_rank] = rank
+    fleet.launch_units[fact.launch_id] = unit.id
+    _claim_gpus(fleet, unit, rank.gpu_uuids)
+    evolve_checks.note_key(fleet, rank, recorded)
+
+
+def _claim_gpus(fleet: Fleet, unit: Unit, uuids: tuple[str, ...]) -> None:
+    """A unit with no live instance gives way to a new launch on its GPUs."""
+    for uuid in uuids:
+        owners = fleet.gpu_units.setdefault(uuid, set())
+        for other_id in sorted(owners - {unit.id}):
+            other = fleet.units[other_id]
+            if not other.live_instances():
+                other.superseded = True
+                owners.discard(other_id)
+        owners.add(unit.id)
+
+
+def _check_finished(fleet: Fleet, recorded: Recorded, fact: CheckFinished) -> None:
+    evolve_checks.take_check(fleet, node_of(fleet, recorded), recorded, fact)
+
+
+def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -> None:
+    node = node_of(fleet, recorded)
+    name = (node.name, fact.instance_id)
+    unit_name = fleet.launch_units.get(fact.launch_id or "")
+    if unit_name is None:
+        unit_name = keys.unit_id(node.name, fact, fact.gpu_uuids)
+    unit = unit_of(fleet, unit_name, recorded.position)
+    instance = fleet.instances.get(name)
+    launch_id = fact.launch_id or _launch_on(unit, node.name)
+    restarted = instance is not None and (
+        launch_id != instance.launch_id or fact.restarts > instance.restarts
+    )
+    if instance is None or instance.unit != unit_name or restarted:
+        if instance is not None:
+            fleet.units[instance.unit].instances.pop(f"{node.name}/{fact.instance_id}", None)
+        instance = Instance(
+            node=node.name,
+            id=fact.instance_id,
+            unit=unit_name,
+            state=fact.state,
+            position=recorded.position,
+        )
+        fleet.instances[name] = instance
+        unit.instances[f"{node.name}/{fact.instance_id}"] = instance
+    instance.state = fact.state
+    instance.launch_id = launch_id
+    instance.node_rank = fact.node_rank
+    instance.restarts = fact.restarts
+    instance.gpu_uuids = keys.gpu_set(fact.gpu_uuids)
+    if fact.state == "serving" and instance.fallback == "imminent":
+        _note_fallback(fleet, instance, "active", recorded.position)
+    if fact.state == "exited":
+        _exited(fleet, unit, instance, fact, recorded)
+    elif instance.gpu_uuids:
+        unit.superseded = False
+        _claim_gpus(fleet, unit, instance.gpu_uuids)
+
+
+def _launch_on(unit: Unit, node: str) -> str | None:
+    """The launch id of the unit's current launch on a node, for an instance that names none."""
+    if unit.launch is None:
+        return None
+    for rank in unit.launch.ranks.values():
+        if rank.node == node:
+            return rank.planned.launch_id
+    return None
+
+
+def _exited(
+    fleet: Fleet, unit: Unit, instance: Instance, fact: InstanceChanged, recorded: Recorded
+) -> None:
+    failed = fact.exit_code not in (None, 0)
+    if failed and unit.grant is not None and readings.on_target(fleet, instance):
+        unit.grant.failed_exits += 1
+    if instance.fallback != "crashed":
+        instance.fallback = None
+    instance.position = recorded.position
+
+
+def _instance_named(fleet: Fleet, recorded: Recorded, instance_id: str) -> Instance:
+    """The instance a fact speaks of; one never introduced is taken as running, with no launch."""
+    node = node_of(fleet, recorded)
+    instance = fleet.instances.get((node.name, instance_id))
+    if instance is None:
+        introduced = InstanceChanged(
+            instance_id=instance_id,
+            state="serving",
+            gpu_uuids=tuple(g.uuid for g in node.reported.gpus) if node.reported else (),
+        )
+        _instance_changed(fleet, recorded, introduced)
+        instance = fleet.instances[(node.name, instance_id)]
+    return instance
+
+
+def _effective_seen(fleet: Fleet, recorded: Recorded, fact: EffectiveSeen) -> None:
+    instance = _instance_named(fleet, recorded, fact.instance_id)
+    instance.effective = Pair(runner=fact.runner, a2a=fact.a2a)
+    instance.effective_position = recorded.position
+    instance.architecture = fact.architecture or instance.architecture
+    instance.sglang_version = fact.sglang_version or instance.sglang_version
+    if fact.mxfp4 is not None:
+        instance.mxfp4 = fact.mxfp4
+    if readings.is_fallback(fleet, instance) and instance.fallback is None:
+        phase = "imminent" if instance.state == "starting" else "active"
+        _note_fallback(fleet, instance, phase, recorded.position)
+
+
+def _note_fallback(
+    fleet: Fleet, instance: Instance, phase: str, position: int, excess_bytes: int | None = None
+) -> None:
+    if instance.fallback == phase:
+        return
+    instance.fallback = phase
+    instance.fallback_position = position
+    instance.fallback_excess_bytes = excess_bytes or instance.fallback_excess_bytes
+    fleet.fallbacks_total[(readings.instance_sm(fleet, instance) or "unknown", phase)] += 1
+
+
+def _weights_seen(fleet: Fleet, recorded: Recorded, fact: WeightsSeen) -> None:
+    instance = _instance_named(fleet, recorded, fact.instance_id)
+    instance.weight_bytes = fact.weight_bytes
+
+
+def _fallback_seen(fleet: Fleet, recorded: Recorded, fact: MemoryFallbackSeen) -> None:
+    instance = _instance_named(fleet, recorded, fact.instance_id)
+    _note_fallback(fleet, instance, fact.phase, recorded.position, fact.excess_bytes)
+
+
+def _fallback_cleared(fleet: Fleet, recorded: Recorded, fact: MemoryFallbackCleared) -> None:
+    instance = _instance_named(fleet, recorded, fact.instance_id)
+    instance.fallback = None
+    instance.fallback_excess_bytes = 0
+
+
+def _gpu_fault(fleet: Fleet, recorded: Recorded, fact: GpuFaultSeen) -> None:
+    node_of(fleet, recorded)
+    for unit_name in sorted(fleet.gpu_units.get(fact.gpu_uuid, ())):
+        unit = fleet.units[unit_name]
+        running = [i for i in unit.live_instances() if readings.on_target(fleet, i)]
+        if unit.grant is not None and running:
+            for key in unit.grant.kernel_keys:
+                fleet.gpu_memory.setdefault(
+                    (fact.gpu_uuid, key), ("fault_in_service", recorded.position)
+                )
+
+
+def _bake_interval(fleet: Fleet, recorded: Recorded, fact: BakeInterval) -> None:
+    instance = _instance_named(fleet, recorded, fact.instance_id)
+    unit = fleet.units[instance.unit]
+    instance.tokens_per_s = fact.tokens_per_s
+    if unit.grant is not None and fact.requests > 0 and readings.on_target(fleet, instance):
+        name = f"{instance.node}/{instance.id}"
+        unit.grant.baked_s[name] = unit.grant.baked_s.get(name, 0) + fact.interval_s
+
+
+def _override_applied(fleet: Fleet, recorded: Recorded, fact: OverrideApplied) -> None:
+    node_of(fleet, recorded)
+    unit_name = fleet.launch_units.get(fact.launch_id)
+    if unit_name is None:
+        return
+    unit = fleet.units[unit_name]
+    if unit.launch is None:
+        return
+    for rank in unit.launch.ranks.values():
+        if rank.planned.launch_id == fact.launch_id:
+            rank.applied = fact
+            unit.appended_value = fact.value if fact.form == "appended" else None
+            unit.appended_for = readings.given_for(fleet, rank)
+
+
+def _gap_noticed(fleet: Fleet, recorded: Recorded, fact: GapNoticed) -> None:
+    node = node_of(fleet, recorded)
+    if fact.closed:
+        node.gaps.discard(fact.lost_outbox_id)
+    else:
+        node.gaps.add(fact.lost_outbox_id)
+
+
+HANDLERS: dict[type, Handler] = {
+    NodeReported: _node_reported,
+    LaunchPlanned: _launch_planned,
+    CheckFinished: _check_finished,
+    InstanceChanged: _instance_changed,
+    EffectiveSeen: _effective_seen,
+    WeightsSeen: _weights_seen,
+    MemoryFallbackSeen: _fallback_seen,
+    MemoryFallbackCleared: _fallback_cleared,
+    GpuFaultSeen: _gpu_fault,
+    BakeInterval: _bake_interval,
+    OverrideApplied: _override_applied,
+    GapNoticed: _gap_noticed,
+}

@@ -1,0 +1,85 @@
+"""Names computed from facts: the kernel key, the unit, the GPU set.
+
+The launch gate holds its own copy of `kernel_key`; golden vectors keep the two equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from smgate.domain.facts import InstanceChanged, LaunchPlanned
+from smgate.domain.values import Build, Layout
+
+KEY_HEX_DIGITS = 16
+
+
+def canonical_digest(value: object) -> str:
+    """First 16 hex digits of SHA-256 over canonical JSON (sorted keys, no spaces, UTF-8)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_HEX_DIGITS]
+
+
+def driver_branch(driver_version: str | None) -> str | None:
+    """The branch: "580" of "580.159.04"; None if unknown."""
+    return None if driver_version is None else driver_version.partition(".")[0]
+
+
+def layout_class(layout: Layout, a2a: str) -> dict[str, object]:
+    """The per-rank shape of the experts, and the a2a backend: part of the kernel key."""
+    tensor_ranks = max(1, layout.tp // layout.ep)
+    return {
+        "a2a": a2a,
+        "experts_per_rank": layout.experts // layout.ep,
+        "hidden_size": layout.hidden_size,
+        "intermediate_per_rank": layout.intermediate_size // tensor_ranks,
+        "top_k": layout.top_k,
+    }
+
+
+def kernel_key(*, sm: str | None, build: Build, layout: Layout, a2a: str) -> str | None:
+    """Hash of what a kernel result depends on, or None if any of the essentials is unknown.
+
+    Equal key, same evidence; so an unknown SM, SGLang, FlashInfer or driver has no key at all:
+    two different builds must never share one because both were unread.
+    """
+    branch = driver_branch(build.driver_version)
+    if None in (sm, build.sglang_version, build.flashinfer_version, branch):
+        return None
+    shape = layout_class(layout, a2a)
+    del shape["a2a"]
+    return canonical_digest(
+        {
+            "a2a": a2a,
+            "artifact_pins": build.artifact_pins,
+            "cuda_toolkit": build.cuda_toolkit,
+            "cute_dsl_version": build.cute_dsl_version,
+            "driver_branch": branch,
+            "flashinfer_commit": build.flashinfer_commit,
+            "flashinfer_version": build.flashinfer_version,
+            "jit_cache_version": build.jit_cache_version,
+            "layout": shape,
+            "sglang_version": build.sglang_version,
+            "sm": sm,
+        }
+    )
+
+
+def gpu_set(uuids: tuple[str, ...]) -> tuple[str, ...]:
+    """A GPU set in its one order."""
+    return tuple(sorted(set(uuids)))
+
+
+def unit_id(node: str, planned: LaunchPlanned | InstanceChanged, uuids: tuple[str, ...]) -> str:
+    """The unit a rank belongs to.
+
+    Of one node: the node and its sorted GPU UUIDs. Of several: the name given with `--unit`, else
+    the workload's stable name, else the rendezvous address. A one-node unit ignores given names:
+    in most stacks all pods of a deployment carry identical arguments.
+    """
+    if planned.nnodes > 1:
+        name = planned.unit_name or planned.workload or planned.rendezvous
+        if name is not None:
+            return name
+    gpus = gpu_set(uuids)
+    return f"{node}:{canonical_digest(list(gpus))[:8] if gpus else 'nogpu'}"

@@ -1,0 +1,281 @@
+"""Gates, policy, known issues and rollout plans: what people publish, as data, and its validation.
+
+Everything here is a value; a bad one is refused when it is published, never when it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from smgate.domain.errors import RejectedError
+from smgate.domain.values import Mode
+
+MATCH_FIELDS: Final = (
+    "sm",
+    "sglang",
+    "flashinfer",
+    "flashinfer_commit",
+    "driver",
+    "driver_branch",
+    "cuda_toolkit",
+    "torch",
+    "torch_cuda",
+    "cute_dsl",
+    "architecture",
+    "a2a",
+    "disqualifying_env",
+)
+"""What a known issue may match on. Equality and a trailing wildcard; no ranges: support came,
+was reverted and came back, so a range would be wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What is being enabled. The target is the pair (`target`, a2a `none`)."""
+
+    id: str
+    architecture: str
+    weight_format: str
+    target: str
+    baseline_sms: tuple[str, ...]
+    candidate_sms: tuple[str, ...]
+    required_checks: tuple[str, ...]
+    controlled_checks: tuple[str, ...] = ()
+    """Checks that count only with their negative control caught in the same run."""
+
+
+KIMI_K3: Final = Gate(
+    id="kimi-k3-mxfp4",
+    architecture="KimiK3ForConditionalGeneration",
+    weight_format="mxfp4-pack-quantized",
+    target="flashinfer_mxfp4",
+    baseline_sms=("10.0", "10.3"),
+    candidate_sms=("10.7",),
+    required_checks=("api_boundary", "moe_mxfp4"),
+    controlled_checks=("quantize", "moe_mxfp4"),
+)
+"""The gate that ships: Kimi-K3 on SM107."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Numbers the controller decides with. Durations count only while a leader leads."""
+
+    min_gpu_sets: int = 3
+    """Distinct GPU sets of the pool that must pass before a kernel key is qualified."""
+    min_domains: int = 1
+    """Distinct racks those sets must come from."""
+    confirm_passes: int = 3
+    """Other GPU sets that must pass before a single failure is called a node fault."""
+    confirm_timeout_s: int = 3600
+    """How long a key may stay suspect before the wait times out and pages."""
+    check_timeout_s: int = 600
+    """How long a wanted check may stay open."""
+    evidence_max_age_s: int = 90 * 86400
+    """Evidence older than this starts nothing new (it ends nothing)."""
+    gather_s: int = 60
+    """A unit launch is decided when all ranks have reported, or this long after the first."""
+    silent_after_s: int = 300
+    """A node that was not in contact for this long is silent."""
+    grant_timeout_s: int = 14 * 86400
+    """How long a grant may wait for its owner's restart before that is said."""
+    adoption_timeout_s: int = 7 * 86400
+    """How long an adopted unit may wait for a person's ruling before that is said."""
+    exposure_limit_units: int | None = None
+    """Most units per SM that may run the target: granted, adopted and uncontrolled together."""
+    crash_loop_exits: int = 3
+    """Failed exits on the target within one grant that are a fault in service."""
+    breaker_bad_units: int = 3
+    """Distinct units gone bad within `breaker_window_s` that open the breaker."""
+    breaker_window_s: int = 3600
+    episode_quiet_s: int = 300
+    """An alarm closes when its cause was absent for this long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownIssue:
+    """An upstream report that must stop a build. `match` is ANDed over fields, ORed over values."""
+
+    id: str
+    title: str
+    url: str = ""
+    severity: Literal["block", "info"] = "block"
+    match: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """One widening step: a number of units, or a share of all eligible ones. Cumulative."""
+
+    count: int | None = None
+    percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """Which units a rollout covers. Empty means all of the gate's candidate SM."""
+
+    units: tuple[str, ...] = ()
+    racks: tuple[str, ...] = ()
+    kernel_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutPlan:
+    """How far, how fast, and what stops it. Judged by the plan recorded when it was proposed."""
+
+    id: str
+    gate: str
+    sm: str
+    waves: tuple[Wave, ...]
+    select: Selector = field(default_factory=Selector)
+    max_in_flight: int = 1
+    """Units restarting or baking at once; one that waits for its owner's restart is not in flight."""
+    bake_s: int = 1800
+    """Reported serving time with traffic that a unit needs on the target."""
+    min_sample: int = 1
+    """Units that must have an outcome before a wave can pass or a percentage can fail it."""
+    success_percent: float = 100.0
+    """A wave passes at or above this share of good outcomes."""
+    failure_percent: float = 1.0
+    """A wave fails at or above this share of bad outcomes, once `min_sample` is reached."""
+    failures_max: int = 1
+    """A wave fails at this many bad outcomes, whatever the sample."""
+    wave_timeout_s: int = 7 * 86400
+    rollout_timeout_s: int = 30 * 86400
+
+
+def _reject(message: str, next_step: str) -> RejectedError:
+    return RejectedError(code="bad_policy", message=message, next_step=next_step)
+
+
+def validate_gate(gate: Gate) -> None:
+    """Refuse a gate that cannot mean what it says.
+
+    Raises:
+        RejectedError: `bad_policy`.
+    """
+    sms = gate.baseline_sms + gate.candidate_sms
+    if not gate.candidate_sms:
+        raise _reject("A gate needs a candidate SM.", "Name at least one, such as 10.7.")
+    for sm in sms:
+        if not is_sm(sm):
+            raise _reject(f"SM {sm!r} is not major.minor.", "Write the compute capability: 10.7.")
+    if len(set(sms)) != len(sms):
+        raise _reject("An SM stands twice in the gate.", "Baseline and candidate must not overlap.")
+    if not gate.required_checks:
+        raise _reject(
+            "A gate without required checks would qualify anything.", "Name required_checks."
+        )
+    if gate.target in ("", "auto"):
+        raise _reject("A gate needs a runner as its target.", "Name one, such as flashinfer_mxfp4.")
+
+
+def is_sm(text: str) -> bool:
+    """True for "10.7"; False for a family label, a bare major, or anything else."""
+    major, dot, minor = text.partition(".")
+    return (
+        dot == "."
+        and major.isascii()
+        and major.isdigit()
+        and major[0] != "0"
+        and len(major) <= 2  # noqa: PLR2004  two digits of major are all that exist
+        and minor.isascii()
+        and minor.isdigit()
+        and len(minor) == 1
+    )
+
+
+def validate_policy(policy: Policy) -> None:
+    """Refuse a policy with a number that would fail open.
+
+    Raises:
+        RejectedError: `bad_policy`.
+    """
+    for item in fields(policy):
+        value = getattr(policy, item.name)
+        if value is None:
+            continue
+        least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
+        if value < least:
+            raise _reject(f"{item.name} is {value}.", f"Give at least {least}.")
+
+
+def validate_issue(issue: KnownIssue) -> None:
+    """Refuse an issue that matches on unknown fields, or on nothing.
+
+    Raises:
+        RejectedError: `bad_policy`.
+    """
+    if not issue.match:
+        raise _reject("A known issue with an empty match would stop everything.", "Name a field.")
+    for name, values in issue.match.items():
+        if name not in MATCH_FIELDS:
+            raise _reject(
+                f"Known issues cannot match on {name!r}.", f"Use one of {', '.join(MATCH_FIELDS)}."
+            )
+        if not values:
+            raise _reject(f"No values for {name!r}.", "List at least one.")
+        for value in values:
+            if "*" in value[:-1] or value == "*":
+                raise _reject(
+                    f"{value!r}: only a trailing wildcard is allowed.", "Write 0.6.16.* or a value."
+                )
+
+
+def validate_plan(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
+    """Refuse a rollout plan whose thresholds or waves would fail open.
+
+    Raises:
+        RejectedError: `bad_policy`, `unknown_gate`.
+    """
+    gate = gates.get(plan.gate)
+    if gate is None:
+        raise RejectedError(
+            code="unknown_gate",
+            message=f"No gate {plan.gate!r}.",
+            next_step="See `smgate gate show`.",
+        )
+    if plan.sm not in gate.candidate_sms:
+        raise _reject(
+            f"SM {plan.sm} is no candidate of gate {gate.id}.",
+            f"Candidates: {', '.join(gate.candidate_sms)}.",
+        )
+    if not plan.waves:
+        raise _reject("A rollout needs a wave.", "Give waves: [{count: 1}, {percent: 100}].")
+    for number, wave in enumerate(plan.waves):
+        _validate_wave(number, wave)
+    for name in ("success_percent", "failure_percent"):
+        value = getattr(plan, name)
+        if not 0 < value <= 100:  # noqa: PLR2004  a percentage
+            raise _reject(f"{name} is {value}.", "Give a number above 0, at most 100.")
+    for name in (
+        "max_in_flight",
+        "min_sample",
+        "failures_max",
+        "wave_timeout_s",
+        "rollout_timeout_s",
+    ):
+        if getattr(plan, name) < 1:
+            raise _reject(f"{name} is {getattr(plan, name)}.", "Give at least 1.")
+    if plan.bake_s < 0:
+        raise _reject("bake_s is negative.", "Give seconds of serving with traffic.")
+
+
+def _validate_wave(number: int, wave: Wave) -> None:
+    if (wave.count is None) == (wave.percent is None):
+        raise _reject(f"Wave {number} needs either count or percent.", "Give exactly one.")
+    if wave.count is not None and wave.count < 1:
+        raise _reject(f"Wave {number} has count {wave.count}.", "Give at least 1.")
+    if wave.percent is not None and not 0 < wave.percent <= 100:  # noqa: PLR2004  a percentage
+        raise _reject(f"Wave {number} has percent {wave.percent}.", "Give above 0, at most 100.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeOf:
+    """Mode of one gate on one SM."""
+
+    gate: str
+    sm: str
+    mode: Mode

@@ -1,0 +1,260 @@
+"""What people decided: one event per kind of ruling, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
+from smgate.domain.values import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnrolled:
+    """A machine got its own credential."""
+
+    node: str
+    machine_id: str
+    agent_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePublished:
+    """A gate was published or replaced."""
+
+    gate: Gate
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateModeSet:
+    """Observe or enforce, per gate and SM."""
+
+    gate: str
+    sm: str
+    mode: Mode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateDisabled:
+    """The kill switch: grants on these SMs are suspended at the next start."""
+
+    gate: str
+    sms: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateEnabled:
+    """The kill switch was lifted; suspended grants count again."""
+
+    gate: str
+    sms: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPublished:
+    """The policy was replaced."""
+
+    policy: Policy
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuePublished:
+    """A known issue was published or replaced."""
+
+    issue: KnownIssue
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueWithdrawn:
+    """A known issue no longer holds; what it suspended counts again."""
+
+    issue_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildAnnounced:
+    """An image's packages, before any node runs them."""
+
+    name: str
+    packages: dict[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitExcluded:
+    """Hands off this unit."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitIncluded:
+    """The exclusion or release was lifted."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinSet:
+    """A person decided for one unit. `off` is the safe value, `on` the target."""
+
+    unit: str
+    direction: Literal["on", "off"]
+    break_glass: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinRemoved:
+    """The pin no longer holds."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagAdopted:
+    """The runner written in this unit's recipe is smgate's to replace."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptionDecided:
+    """A person ruled on a unit that was first seen already on the target."""
+
+    unit: str
+    ruling: Literal["accepted", "taken_back"]
+    kernel_key: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverrideReleased:
+    """The unit was given back: nothing is appended any more, not even what was before."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeDeclared:
+    """Nothing starts until it is lifted. It ends nothing."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeLifted:
+    """The freeze is over."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerReset:
+    """A person looked and closed the breaker."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutProposed:
+    """A plan and its author."""
+
+    plan: RolloutPlan
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutApproved:
+    """Another person agreed."""
+
+    rollout: str
+    approver: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutStarted:
+    """The first wave may open."""
+
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutPaused:
+    """Nothing new opens. Failures are still taken in."""
+
+    rollout: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutResumed:
+    """It goes on; the open wave's timer starts again."""
+
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutHalted:
+    """Ended by a bad sign or a person; grants that stand keep standing."""
+
+    rollout: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutAborted:
+    """Ended by a person; grants that stand keep standing."""
+
+    rollout: str
+    reason: str
+
+
+Ruling = (
+    NodeEnrolled
+    | GatePublished
+    | GateModeSet
+    | GateDisabled
+    | GateEnabled
+    | PolicyPublished
+    | IssuePublished
+    | IssueWithdrawn
+    | BuildAnnounced
+    | UnitExcluded
+    | UnitIncluded
+    | PinSet
+    | PinRemoved
+    | FlagAdopted
+    | AdoptionDecided
+    | OverrideReleased
+    | FreezeDeclared
+    | FreezeLifted
+    | BreakerReset
+    | RolloutProposed
+    | RolloutApproved
+    | RolloutStarted
+    | RolloutPaused
+    | RolloutResumed
+    | RolloutHalted
+    | RolloutAborted
+)

@@ -1,0 +1,325 @@
+"""What the log says, folded: the fleet as the controller knows it.
+
+The state belongs to one fold. `evolve` changes it in place and returns it; nothing else writes to
+it. `*_led_us` instants are on the led clock, which stands still while nobody leads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from smgate.domain.decisions import OverrideSet
+from smgate.domain.facts import CheckFinished, LaunchPlanned, NodeReported, OverrideApplied
+from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
+from smgate.domain.rulings import BuildAnnounced, PinSet
+from smgate.domain.values import Build, GivenFor, Layout, Mode, Pair
+
+Standing = Literal["unknown", "qualified", "suspect", "failed"]
+Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
+GpuSet = tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """One enrolled machine."""
+
+    name: str
+    position: int
+    reported: NodeReported | None = None
+    machine_id: str | None = None
+    silent: bool = False
+    last_contact_us: int = 0
+    gaps: set[str] = field(default_factory=set)
+    retired: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Rank:
+    """One rank of a unit launch, as its launch gate read it."""
+
+    node: str
+    planned: LaunchPlanned
+    position: int
+    applied: OverrideApplied | None = None
+
+    @property
+    def gpu_uuids(self) -> GpuSet:
+        """The visible GPUs in their one order."""
+        return tuple(sorted(gpu.uuid for gpu in self.planned.gpus))
+
+
+@dataclass(slots=True, kw_only=True)
+class UnitLaunch:
+    """All ranks of one start of one server."""
+
+    nnodes: int
+    opened_led_us: int
+    opened_position: int
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    decided: OverrideSet | None = None
+
+    @property
+    def launch_ids(self) -> tuple[str, ...]:
+        """Launch ids of the ranks known so far, in rank order."""
+        return tuple(self.ranks[rank].planned.launch_id for rank in sorted(self.ranks))
+
+    @property
+    def complete(self) -> bool:
+        """True when every rank has reported."""
+        return len(self.ranks) >= self.nnodes
+
+
+@dataclass(slots=True, kw_only=True)
+class Instance:
+    """One running server process tree on one node."""
+
+    node: str
+    id: str
+    unit: str
+    state: str
+    position: int
+    node_rank: int = 0
+    launch_id: str | None = None
+    gpu_uuids: GpuSet = ()
+    restarts: int = 0
+    effective: Pair | None = None
+    effective_position: int = 0
+    architecture: str | None = None
+    mxfp4: bool | None = None
+    sglang_version: str | None = None
+    weight_bytes: int | None = None
+    fallback: str | None = None
+    fallback_excess_bytes: int = 0
+    fallback_position: int = 0
+    tokens_per_s: float = 0.0
+
+    @property
+    def live(self) -> bool:
+        """False once it exited."""
+        return self.state != "exited"
+
+
+@dataclass(slots=True, kw_only=True)
+class Grant:
+    """Permission of one unit to run the target on these kernel keys."""
+
+    kernel_keys: tuple[str, ...]
+    rollout: str | None
+    wave: int | None
+    position: int
+    since_led_us: int
+    launched: bool = False
+    failed_exits: int = 0
+    baked_s: dict[str, int] = field(default_factory=dict)
+    """Serving seconds with traffic, per instance; the longest counts."""
+
+    @property
+    def bake_s(self) -> int:
+        """Seconds of reported traffic on the target."""
+        return max(self.baked_s.values(), default=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Unit:
+    """All ranks of one server, wherever they run."""
+
+    id: str
+    position: int
+    launch: UnitLaunch | None = None
+    instances: dict[str, Instance] = field(default_factory=dict)
+    excluded: bool = False
+    released: bool = False
+    superseded: bool = False
+    pin: PinSet | None = None
+    pin_position: int = 0
+    flag_adopted: bool = False
+    adoption: Literal["adopted", "accepted", "taken_back"] | None = None
+    adopted_led_us: int = 0
+    adopted_position: int = 0
+    grant: Grant | None = None
+    override: OverrideSet | None = None
+    override_position: int = 0
+    appended_value: str | None = None
+    appended_for: GivenFor | None = None
+    disagreed_launch_ids: tuple[str, ...] = ()
+
+    @property
+    def live(self) -> bool:
+        """Live units are the denominators: a superseded one is gone."""
+        return not self.superseded
+
+    def live_instances(self) -> list[Instance]:
+        """Instances that have not exited, in the order of their names."""
+        return [
+            self.instances[name] for name in sorted(self.instances) if self.instances[name].live
+        ]
+
+
+@dataclass(slots=True, kw_only=True)
+class SetEvidence:
+    """Worst result per check of one GPU set for one kernel key."""
+
+    node: str
+    chassis: str
+    rack: str | None
+    pool: bool
+    worst: dict[str, CheckFinished] = field(default_factory=dict)
+    failed_position: int = 0
+    passed_position: int = 0
+    at_us: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyEvidence:
+    """Everything known of one kernel key."""
+
+    key: str
+    sm: str
+    build: Build
+    layout: Layout
+    a2a: str
+    position: int
+    standing: Standing = "unknown"
+    suspect_led_us: int = 0
+    suspect_position: int = 0
+    qualified_at_us: int = 0
+    sets: dict[GpuSet, SetEvidence] = field(default_factory=dict)
+    faulty_sets: set[GpuSet] = field(default_factory=set)
+    """GPU sets whose failure was ruled the node's own."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WantedCheck:
+    """Checks asked of one launch."""
+
+    kernel_key: str
+    launch_id: str
+    node: str
+    gpu_uuids: GpuSet
+    checks: tuple[str, ...]
+    purpose: str
+    position: int
+    since_led_us: int
+    finished: set[str] = field(default_factory=set)
+
+    @property
+    def open(self) -> bool:
+        """True while a check of it has no result."""
+        return not self.finished.issuperset(self.checks)
+
+
+@dataclass(slots=True, kw_only=True)
+class Wave:
+    """One opened wave and its frozen members."""
+
+    number: int
+    units: tuple[str, ...]
+    eligible: int
+    position: int
+    since_led_us: int
+    verdict: str | None = None
+    bad: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True)
+class Rollout:
+    """One rollout and where it stands."""
+
+    plan: RolloutPlan
+    author: str
+    position: int
+    since_led_us: int
+    phase: Phase = "proposed"
+    phase_position: int = 0
+    approver: str | None = None
+    waves: list[Wave] = field(default_factory=list)
+    completed_keys: tuple[str, ...] = ()
+    halted_code: str | None = None
+
+    @property
+    def open_wave(self) -> Wave | None:
+        """The wave that has no verdict yet."""
+        return self.waves[-1] if self.waves and self.waves[-1].verdict is None else None
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will open."""
+        return self.phase in ("halted", "aborted", "completed")
+
+
+@dataclass(slots=True, kw_only=True)
+class Episode:
+    """One alarm."""
+
+    id: str
+    gate: str
+    sm: str
+    cause: str
+    units: tuple[str, ...]
+    sentence: str
+    opened_us: int
+    position: int
+    absent_led_us: int | None = None
+    closed_us: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Fleet:
+    """The whole state of one fold."""
+
+    position: int = 0
+    now_us: int = 0
+    """Recorded time of the newest event."""
+    away_us: int = 0
+    epoch: int = 0
+    led: bool = False
+    policy: Policy = field(default_factory=Policy)
+    gates: dict[str, Gate] = field(default_factory=dict)
+    modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
+    disabled: dict[tuple[str, str], int] = field(default_factory=dict)
+    issues: dict[str, KnownIssue] = field(default_factory=dict)
+    issue_positions: dict[str, int] = field(default_factory=dict)
+    announced: dict[str, BuildAnnounced] = field(default_factory=dict)
+    freezes: dict[str, int] = field(default_factory=dict)
+    freeze_reasons: dict[str, str] = field(default_factory=dict)
+    breaker_position: int | None = None
+    breaker_units: tuple[str, ...] = ()
+    bad_signs: list[tuple[int, str]] = field(default_factory=list)
+    """(led time, unit) of recent bad signs; cleared when the breaker is reset."""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    units: dict[str, Unit] = field(default_factory=dict)
+    instances: dict[tuple[str, str], Instance] = field(default_factory=dict)
+    launch_units: dict[str, str] = field(default_factory=dict)
+    gpu_sms: dict[str, str] = field(default_factory=dict)
+    """Last known SM per GPU UUID: a driver hiccup does not erase it."""
+    gpu_units: dict[str, set[str]] = field(default_factory=dict)
+    gpu_memory: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    """(GPU UUID, kernel key) -> (code, position): what went wrong on these GPUs is remembered."""
+    keys: dict[str, KeyEvidence] = field(default_factory=dict)
+    wanted: dict[tuple[str, str], WantedCheck] = field(default_factory=dict)
+    rollouts: dict[str, Rollout] = field(default_factory=dict)
+    episodes: dict[str, Episode] = field(default_factory=dict)
+    timed_out: set[str] = field(default_factory=set)
+    fallbacks_total: Counter[tuple[str, str]] = field(default_factory=Counter)
+    events_total: Counter[str] = field(default_factory=Counter)
+
+    def led_us(self, at_us: int) -> int:
+        """An instant on the led clock."""
+        return at_us - self.away_us
+
+    def sm_of(self, uuid: str) -> str | None:
+        """Last known SM of a GPU."""
+        return self.gpu_sms.get(uuid)
+
+    def gate_of(self, architecture: str | None) -> Gate | None:
+        """The gate of a model architecture."""
+        for name in sorted(self.gates):
+            if self.gates[name].architecture == architecture:
+                return self.gates[name]
+        return None
+
+    def mode_of(self, gate: str, sm: str) -> Mode:
+        """Observe unless a person said enforce."""
+        return self.modes.get((gate, sm), "observe")

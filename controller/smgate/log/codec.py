@@ -1,0 +1,130 @@
+"""Event <-> (stored name, schema version, canonical JSON bytes).
+
+Stored names are literals and are only ever added to; a class may move or be renamed freely.
+`tests/golden/events` holds one file per (name, version) ever written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from smgate.domain import decisions, facts, rulings
+from smgate.domain.events import Event, Recorded
+from smgate.log.port import StoredRecord
+
+NAMES: Final[dict[str, type]] = {
+    "node_reported": facts.NodeReported,
+    "launch_planned": facts.LaunchPlanned,
+    "check_finished": facts.CheckFinished,
+    "instance_changed": facts.InstanceChanged,
+    "effective_seen": facts.EffectiveSeen,
+    "weights_seen": facts.WeightsSeen,
+    "memory_fallback_seen": facts.MemoryFallbackSeen,
+    "memory_fallback_cleared": facts.MemoryFallbackCleared,
+    "gpu_fault_seen": facts.GpuFaultSeen,
+    "bake_interval": facts.BakeInterval,
+    "override_applied": facts.OverrideApplied,
+    "gap_noticed": facts.GapNoticed,
+    "node_enrolled": rulings.NodeEnrolled,
+    "gate_published": rulings.GatePublished,
+    "gate_mode_set": rulings.GateModeSet,
+    "gate_disabled": rulings.GateDisabled,
+    "gate_enabled": rulings.GateEnabled,
+    "policy_published": rulings.PolicyPublished,
+    "issue_published": rulings.IssuePublished,
+    "issue_withdrawn": rulings.IssueWithdrawn,
+    "build_announced": rulings.BuildAnnounced,
+    "unit_excluded": rulings.UnitExcluded,
+    "unit_included": rulings.UnitIncluded,
+    "pin_set": rulings.PinSet,
+    "pin_removed": rulings.PinRemoved,
+    "flag_adopted": rulings.FlagAdopted,
+    "adoption_decided": rulings.AdoptionDecided,
+    "override_released": rulings.OverrideReleased,
+    "freeze_declared": rulings.FreezeDeclared,
+    "freeze_lifted": rulings.FreezeLifted,
+    "breaker_reset": rulings.BreakerReset,
+    "rollout_proposed": rulings.RolloutProposed,
+    "rollout_approved": rulings.RolloutApproved,
+    "rollout_started": rulings.RolloutStarted,
+    "rollout_paused": rulings.RolloutPaused,
+    "rollout_resumed": rulings.RolloutResumed,
+    "rollout_halted": rulings.RolloutHalted,
+    "rollout_aborted": rulings.RolloutAborted,
+    "leadership_taken": decisions.LeadershipTaken,
+    "node_went_silent": decisions.NodeWentSilent,
+    "node_returned": decisions.NodeReturned,
+    "self_test_wanted": decisions.SelfTestWanted,
+    "build_qualified": decisions.BuildQualified,
+    "build_suspected": decisions.BuildSuspected,
+    "build_failed": decisions.BuildFailed,
+    "build_cleared": decisions.BuildCleared,
+    "granted": decisions.Granted,
+    "grant_ended": decisions.GrantEnded,
+    "wave_opened": decisions.WaveOpened,
+    "wave_judged": decisions.WaveJudged,
+    "rollout_completed": decisions.RolloutCompleted,
+    "override_set": decisions.OverrideSet,
+    "breaker_tripped": decisions.BreakerTripped,
+    "episode_opened": decisions.EpisodeOpened,
+    "episode_updated": decisions.EpisodeUpdated,
+    "episode_closed": decisions.EpisodeClosed,
+    "wait_timed_out": decisions.WaitTimedOut,
+    "adopted": decisions.Adopted,
+    "unit_disagreed": decisions.UnitDisagreed,
+}
+
+_NAME_OF: Final[dict[type, str]] = {kind: name for name, kind in NAMES.items()}
+_DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    name: msgspec.json.Decoder(kind) for name, kind in NAMES.items()
+}
+SCHEMA_VERSION: Final = 1
+"""Version of every event this release writes. A later one adds upcasters beside it."""
+
+
+class UnknownEventError(Exception):
+    """The log holds an event this release cannot read: a newer one wrote it, or it is damaged."""
+
+
+def name_of(event: Event) -> str:
+    """Stored name of an event."""
+    return _NAME_OF[type(event)]
+
+
+def encode(event: Event) -> bytes:
+    """Canonical JSON: sorted keys, no spaces. Equal event, equal bytes."""
+    return msgspec.json.encode(event, order="sorted")
+
+
+def decode(name: str, schema_version: int, data: bytes) -> Event:
+    """Read one event back.
+
+    Raises:
+        UnknownEventError: name or version unknown, or the payload does not fit; names it.
+    """
+    decoder = _DECODERS.get(name)
+    if decoder is None or schema_version != SCHEMA_VERSION:
+        raise UnknownEventError(
+            f"Event {name!r} version {schema_version} is unknown to this release; "
+            "read this log with the release that wrote it."
+        )
+    try:
+        event: Event = decoder.decode(data)
+    except msgspec.DecodeError as exc:
+        raise UnknownEventError(f"Event {name!r} version {schema_version}: {exc}") from exc
+    return event
+
+
+def recorded(record: StoredRecord) -> Recorded:
+    """A stored record as the domain sees it."""
+    return Recorded(
+        position=record.position,
+        at_us=record.recorded_at_us,
+        occurred_at_us=record.occurred_at_us,
+        stream=record.stream,
+        version=record.version,
+        actor=record.actor,
+        event=decode(record.type, record.schema_version, record.data),
+    )
