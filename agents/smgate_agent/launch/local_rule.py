@@ -1,0 +1,230 @@
+"""What the gate does by itself when no decision reaches it. Pure: plain dicts in, a dict out.
+
+Rules 3 to 6 of the decision table come first; then the last verified directive, where it was given
+for what is being launched; then the safe value, only where the fleet's last known default is
+`enforce` or `--on-doubt safe` was given; then nothing. `tests/golden/gate/local_rule.json` holds
+these rules equal to the controller's.
+
+Several nodes that cannot reach the controller have nobody to agree through, so a unit of several
+nodes never takes the target by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smgate_agent.launch import kernel_key
+
+Json = dict[str, Any]
+
+ARCHITECTURE = "KimiK3ForConditionalGeneration"
+WEIGHT_FORMAT = "mxfp4"
+TARGET = "flashinfer_mxfp4"
+TARGET_SMS = ("10.0", "10.3", "10.7")
+"""SMs on which SGLang has the target's kernels for this model: baseline and candidate."""
+TARGET_TORCH_CUDA_MIN = (12, 8)
+SAFE = "marlin"
+SAFE_SMS = ("9.0", "10.0", "10.3", "10.7", "12.0", "12.1")
+SAFE_SGLANG_VERSIONS = ("0.5.18", "0.5.23")
+"""Versions on which the outcome table was run. Another version has no safe value."""
+
+
+def result(form: str, value: str | None, code: str) -> Json:
+    """The outcome in the shape of the golden vectors."""
+    return {"form": form, "value": value, "code": code}
+
+
+def asked_a2a(launch: Json) -> str:
+    """The a2a backend of the launch: resolved where a dry resolve was made, else as asked."""
+    resolved = launch.get("dry_resolved") or {}
+    return str(resolved.get("a2a") or launch.get("asked_a2a") or "none")
+
+
+def sms_of(launch: Json) -> list[str | None]:
+    """The distinct SMs of the launch; None stands for a GPU whose driver did not answer."""
+    return sorted({gpu.get("sm") for gpu in launch.get("gpus", ())}, key=str)
+
+
+def single_sm(launch: Json) -> str | None:
+    """The SM all GPUs of the launch share, or None."""
+    sms = sms_of(launch)
+    return sms[0] if len(sms) == 1 else None
+
+
+def launch_key(launch: Json) -> str | None:
+    """The kernel key of the launch."""
+    return kernel_key.kernel_key(
+        sm=single_sm(launch),
+        build=launch.get("build") or {},
+        layout=launch.get("layout") or {},
+        a2a=asked_a2a(launch),
+    )
+
+
+def given_for(launch: Json) -> Json:
+    """What a decision about this launch is made for."""
+    model = launch.get("model") or {}
+    return {
+        "architecture": model.get("architecture"),
+        "model_digest": model.get("digest"),
+        "a2a": asked_a2a(launch),
+        "sm": single_sm(launch),
+        "kernel_key": launch_key(launch),
+    }
+
+
+def hard_rule(launch: Json) -> str | None:
+    """The code of the first of rules 3 to 6 that holds, or None."""
+    return _not_ours(launch) or _choice(launch) or _unfit_sm(launch)
+
+
+def _not_ours(launch: Json) -> str | None:
+    if launch.get("platform") != "cuda":
+        return "not_cuda"
+    model = launch.get("model")
+    if model is None:
+        return "model_unknown"
+    formats = (model.get("format_top_level"), model.get("format_group"))
+    if model.get("architecture") == ARCHITECTURE and any(
+        WEIGHT_FORMAT in (value or "") for value in formats
+    ):
+        return None
+    return "not_applicable"
+
+
+def _choice(launch: Json) -> str | None:
+    if asked_a2a(launch) != "none":
+        return "layout_not_covered"
+    if not launch.get("argv_read", False):
+        return "choice_unknown"
+    return "explicit_choice" if launch.get("asked_runner") not in (None, "auto") else None
+
+
+def _unfit_sm(launch: Json) -> str | None:
+    sms = sms_of(launch)
+    if not sms or None in sms:
+        return "sm_unknown"
+    if len(sms) > 1:
+        return "sm_mixed"
+    return None if sms[0] in TARGET_SMS else "sm_unsupported"
+
+
+def safe_value(launch: Json) -> str | None:
+    """The packed runner proven to start on every SM of this launch, or None if there is none."""
+    sms = sms_of(launch)
+    proven = (
+        bool(sms)
+        and all(sm in SAFE_SMS for sm in sms)
+        and asked_a2a(launch) == "none"
+        and not launch.get("draft_asserts_auto", False)
+        and (launch.get("build") or {}).get("sglang_version") in SAFE_SGLANG_VERSIONS
+    )
+    return SAFE if proven else None
+
+
+def starts(value: str, launch: Json) -> bool:
+    """Whether SGLang is known to start with this value here: the gate appends nothing else."""
+    if value == SAFE:
+        return safe_value(launch) == SAFE
+    if value != TARGET or launch.get("draft_asserts_auto", False):
+        return False
+    return (
+        single_sm(launch) in TARGET_SMS
+        and asked_a2a(launch) == "none"
+        and _cuda_at_least((launch.get("build") or {}).get("torch_cuda"), TARGET_TORCH_CUDA_MIN)
+    )
+
+
+def _cuda_at_least(version: object, minimum: tuple[int, int]) -> bool:
+    parts = str(version).split(".")
+    if len(parts) < len(minimum) or not all(part.isdigit() for part in parts[: len(minimum)]):
+        return False
+    return tuple(int(part) for part in parts[: len(minimum)]) >= minimum
+
+
+def apply(entry: Json, launch: Json, last_appended: Json | None) -> Json:
+    """Carry out one unit's override; whether it is meant for this launch is the caller's part."""
+    code = str(entry["code"])
+    if entry["form"] == "untouched":
+        return result("untouched", None, code)
+    if entry["form"] == "keep":
+        return _keep(launch, last_appended, code)
+    value = str(entry.get("value"))
+    if not launch.get("argv_read", False):
+        return result("untouched", None, "choice_unknown")
+    if not starts(value, launch):
+        return result("untouched", None, "value_would_not_start")
+    return result("append", value, code)
+
+
+def _keep(launch: Json, last_appended: Json | None, code: str) -> Json:
+    """Append what was appended last; the safe value if only the kernel key differs; else nothing."""
+    untouched = result("untouched", None, code)
+    if not last_appended or not launch.get("argv_read", False):
+        return untouched
+    before, now = dict(last_appended.get("given_for") or {}), given_for(launch)
+    key_before, key_now = before.pop("kernel_key", None), now.pop("kernel_key", None)
+    if before != now or None in now.values():
+        return untouched
+    same = key_before is not None and key_before == key_now
+    value = last_appended.get("value") if same else safe_value(launch)
+    if value is None or not starts(value, launch):
+        return untouched
+    return result("append", value, code)
+
+
+def decide(
+    launch: Json,
+    *,
+    held: Json | None = None,
+    last_appended: Json | None = None,
+    on_doubt: str = "untouched",
+) -> Json:
+    """The local rule: what to do with this launch when the controller gave no decision for it."""
+    may_be_safe = on_doubt == "safe" or _enforced(launch, held)
+    safe = safe_value(launch) if may_be_safe else None
+    hard = hard_rule(launch)
+    if hard in ("sm_mixed", "sm_unsupported") and safe is not None:
+        return result("append", safe, str(hard))
+    if hard is not None:
+        return result("untouched", None, hard)
+    entry = _held_entry(launch, held)
+    if entry is not None:
+        outcome = apply(entry, launch, last_appended)
+        if outcome["value"] == TARGET and launch.get("nnodes", 1) > 1:
+            return _safe_or_untouched(safe_value(launch), "local_several_nodes")
+        return outcome
+    if may_be_safe:
+        return _safe_or_untouched(safe, "local_safe")
+    return result("untouched", None, "local_untouched")
+
+
+def _safe_or_untouched(safe: str | None, code: str) -> Json:
+    if safe is None:
+        return result("untouched", None, "local_no_safe_value")
+    return result("append", safe, code)
+
+
+def _enforced(launch: Json, held: Json | None) -> bool:
+    """Whether the last verified fleet defaults say `enforce` for every SM present."""
+    modes = (held or {}).get("modes") or {}
+    sms = sms_of(launch)
+    return bool(sms) and all(modes.get(sm) == "enforce" for sm in sms)
+
+
+def _held_entry(launch: Json, held: Json | None) -> Json | None:
+    """The unit's last decision, if it still speaks about what is being launched now.
+
+    `keep` brings its own comparison, with what was appended last; every other form must have been
+    given for exactly this architecture, model, a2a, SM and kernel key.
+    """
+    if held is None:
+        return None
+    unit = kernel_key.unit_id(str(held["node"]), launch)
+    for entry in held.get("units") or ():
+        if entry["unit"] != unit:
+            continue
+        now = given_for(launch)
+        if entry["form"] == "keep" or (None not in now.values() and entry["given_for"] == now):
+            return dict(entry)
+    return None
