@@ -52,6 +52,7 @@ def _create_log() -> sa.Table:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_log_head")),
         sa.CheckConstraint("id = 1", name=op.f("ck_log_head_one_row")),
         postgresql_with={"fillfactor": "20"},
+        sqlite_strict=True,
     )
     op.create_table(
         "log_event",
@@ -72,6 +73,7 @@ def _create_log() -> sa.Table:
             "counter_actor IS NULL OR counter_actor <> actor",
             name=op.f("ck_log_event_two_people"),
         ),
+        sqlite_strict=True,
     )
     op.create_table(
         "log_batch",
@@ -82,6 +84,7 @@ def _create_log() -> sa.Table:
         sa.Column("recorded_at_us", BIG, nullable=False),
         sa.Column("writer", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("first_position", name=op.f("pk_log_batch")),
+        sqlite_strict=True,
     )
     op.create_table(
         "lease",
@@ -89,6 +92,7 @@ def _create_log() -> sa.Table:
         sa.Column("holder", sa.Text, nullable=False),
         sa.Column("expires_at_us", BIG, nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_lease")),
+        sqlite_strict=True,
     )
     return head
 
@@ -100,6 +104,7 @@ def _create_projections() -> None:
         sa.Column("version", sa.Integer, nullable=False, autoincrement=False),
         sa.Column("position", BIG, nullable=False),
         sa.PrimaryKeyConstraint("name", "version", name=op.f("pk_projection")),
+        sqlite_strict=True,
     )
     op.create_table(
         "view_row",
@@ -108,6 +113,7 @@ def _create_projections() -> None:
         sa.Column("position", BIG, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("view", "key", name=op.f("pk_view_row")),
+        sqlite_strict=True,
     )
 
 
@@ -118,6 +124,7 @@ def _create_identities() -> None:
         sa.Column("last_seen_us", BIG, nullable=False),
         sa.Column("outbox_id", sa.Text),
         sa.PrimaryKeyConstraint("node", name=op.f("pk_node_contact")),
+        sqlite_strict=True,
     )
     op.create_table(
         "credential",
@@ -132,10 +139,12 @@ def _create_identities() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_credential")),
         sa.UniqueConstraint("token_hash", name=op.f("uq_credential_token_hash")),
         sa.CheckConstraint("kind IN ('node', 'operator', 'join')", name=op.f("ck_credential_kind")),
+        sqlite_strict=True,
     )
     op.create_table(
         "outbox_owner",
         sa.Column("outbox_id", sa.Text, nullable=False),
         sa.Column("node", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("outbox_id", name=op.f("pk_outbox_owner")),
+        sqlite_strict=True,
     )

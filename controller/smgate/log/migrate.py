@@ -83,13 +83,17 @@ def config(connection: sa.Connection | None = None) -> alembic.config.Config:
 
 
 def location() -> pathlib.Path:
-    """The folder of the migrations: inside an installed wheel, or the repository's own."""
+    """The folder of this installation's migrations."""
     assert smgate.__file__ is not None
-    package = pathlib.Path(smgate.__file__).parent
+    return locate(pathlib.Path(smgate.__file__).parent)
+
+
+def locate(package: pathlib.Path) -> pathlib.Path:
+    """The migrations that belong to a package: inside an installed wheel, or its repository's."""
     for folder in (package / "_migrations", package.parents[1] / "migrations"):
         if (folder / "env.py").is_file():
             return folder
-    raise port.LogNotReadyError("The migrations are missing from this installation.")
+    raise port.LogNotReadyError(f"The migrations are missing beside {package}.")
 
 
 def _script() -> alembic.script.ScriptDirectory:
@@ -176,6 +180,9 @@ def _shape_problems(
 @contextlib.contextmanager
 def _sqlite_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
     path = database.sqlite_path(url)
+    if not path.absolute().parent.is_dir():
+        # The lock would create it, and a mistyped path would become a log.
+        raise port.LogUnavailableError("io", f"the folder of {path} does not exist")
     try:
         with filelock.FileLock(f"{path}.migrate.lock", timeout=WAIT_S):
             plain = database.sqlite_engine(url, mode="rwc", begin="", connections_max=1)

@@ -1,6 +1,7 @@
 """Owns the shape of the database: every table, as SQLAlchemy Core. Migrations are compared with it.
 
-Times are integers in microseconds: they are hashed, and a timestamp type would round them.
+Times are integers in microseconds: they are hashed, and a timestamp type would round them. STRICT
+makes SQLite refuse values of another type, as PostgreSQL does.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ LOG_HEAD = sa.Table(
     sa.CheckConstraint("id = 1", name="one_row"),
     # Room on the page for the next version of the one row, so that updates need no index work.
     postgresql_with={"fillfactor": "20"},
+    sqlite_strict=True,
 )
 
 LOG_EVENT = sa.Table(
@@ -54,6 +56,7 @@ LOG_EVENT = sa.Table(
     # One index for three jobs: order within a stream, idempotency, optimistic concurrency.
     sa.UniqueConstraint("stream", "version"),
     sa.CheckConstraint("counter_actor IS NULL OR counter_actor <> actor", name="two_people"),
+    sqlite_strict=True,
 )
 
 LOG_BATCH = sa.Table(
@@ -65,6 +68,7 @@ LOG_BATCH = sa.Table(
     sa.Column("chain", sa.LargeBinary, nullable=False),
     sa.Column("recorded_at_us", BIG, nullable=False),
     sa.Column("writer", sa.Text, nullable=False),
+    sqlite_strict=True,
 )
 
 LEASE = sa.Table(
@@ -73,6 +77,7 @@ LEASE = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("expires_at_us", BIG, nullable=False),
+    sqlite_strict=True,
 )
 
 PROJECTION = sa.Table(
@@ -81,6 +86,7 @@ PROJECTION = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("position", BIG, nullable=False),
+    sqlite_strict=True,
 )
 
 VIEW_ROW = sa.Table(
@@ -90,6 +96,7 @@ VIEW_ROW = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("position", BIG, nullable=False),
     sa.Column("data", sa.Text, nullable=False),
+    sqlite_strict=True,
 )
 
 NODE_CONTACT = sa.Table(
@@ -98,6 +105,7 @@ NODE_CONTACT = sa.Table(
     sa.Column("node", sa.Text, primary_key=True),
     sa.Column("last_seen_us", BIG, nullable=False),
     sa.Column("outbox_id", sa.Text),
+    sqlite_strict=True,
 )
 
 CREDENTIAL = sa.Table(
@@ -113,6 +121,7 @@ CREDENTIAL = sa.Table(
     sa.Column("revoked_at_us", BIG),
     sa.UniqueConstraint("token_hash"),
     sa.CheckConstraint("kind IN ('node', 'operator', 'join')", name="kind"),
+    sqlite_strict=True,
 )
 
 OUTBOX_OWNER = sa.Table(
@@ -120,4 +129,5 @@ OUTBOX_OWNER = sa.Table(
     METADATA,
     sa.Column("outbox_id", sa.Text, primary_key=True),
     sa.Column("node", sa.Text, nullable=False),
+    sqlite_strict=True,
 )
