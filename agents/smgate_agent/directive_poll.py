@@ -1,0 +1,186 @@
+"""Hold the newest directive that the controller signed for this node.
+
+A directive counts if its signature is the pinned key's, it is for this node, and it is not older
+than the one held: by generation within one incarnation of the log; an incarnation that was left
+is never returned to. The held one is a file, exactly as it was signed, for the launch gate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from smgate.wire import base, directive
+from smgate_agent import clock, controller_link, delivery, files, http1, identity
+
+DIRECTIVE_FILE: Final = "directive.json"
+INCARNATIONS_FILE: Final = "incarnations.json"
+INCARNATIONS_MAX: Final = 64
+"""Restores of a log's whole life; an attacker without the key cannot add to it."""
+
+_ANSWER_SLACK_S: Final = 10.0
+_POLL_INTERVAL_S: Final = 10.0
+"""Between two asks when the long-poll is off, or answers at once."""
+_OK: Final = 200
+_NO_CONTENT: Final = 204
+
+Verify = Callable[[bytes, bytes, bytes], bool]
+"""(public key, message, signature) -> does it verify? Any input, never raises."""
+
+
+class RefusedError(ValueError):
+    """The directive does not count; `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Holder:
+    """Keeps the directive in force and the rule for replacing it."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        credential: identity.Credential,
+        verify: Verify,
+    ) -> None:
+        self._path = state_dir / DIRECTIVE_FILE
+        self._left_path = state_dir / INCARNATIONS_FILE
+        self._credential = credential
+        self._verify = verify
+        self._left = self._read_left()
+        self.held = self._read_held()
+
+    @property
+    def incarnation(self) -> str:
+        """Incarnation of the log that is followed now."""
+        return self.held.incarnation if self.held is not None else self._credential.incarnation
+
+    def take(self, body: bytes) -> bool:
+        """Take a directive; True if the log's incarnation changed by it.
+
+        Raises:
+            RefusedError: it does not count.
+        """
+        signed, new = self._open(body)
+        before = self.incarnation
+        if new.incarnation in self._left:
+            raise RefusedError("incarnation_left")
+        if self.held is not None and new.incarnation == before:
+            if new.generation < self.held.generation:
+                raise RefusedError("generation_old")
+            if new == self.held:
+                return False
+        changed = new.incarnation != before
+        if changed:
+            self._left = (*self._left, before)[-INCARNATIONS_MAX:]
+            files.write_atomic(self._left_path, msgspec.json.encode(self._left))
+        files.write_atomic(self._path, base.encode(signed), mode=0o644)
+        self.held = new
+        return changed
+
+    def _open(self, body: bytes) -> tuple[directive.SignedDirective, directive.Directive]:
+        try:
+            signed = base.decode(body, directive.SignedDirective)
+        except base.MalformedError as exc:
+            raise RefusedError("directive_malformed") from exc
+        message = signed.signed.encode()
+        key = bytes.fromhex(self._credential.public_key)
+        if not self._verify(key, message, bytes.fromhex(signed.signature)):
+            raise RefusedError("signature_wrong")
+        try:
+            new = base.decode(message, directive.Directive)
+        except base.MalformedError as exc:
+            raise RefusedError("directive_malformed") from exc
+        if new.node != self._credential.node:
+            raise RefusedError("directive_of_another_node")
+        return signed, new
+
+    def _read_held(self) -> directive.Directive | None:
+        try:
+            return self._open(files.read_bounded(self._path))[1]
+        except (OSError, RefusedError):
+            return None
+
+    def _read_left(self) -> tuple[str, ...]:
+        try:
+            return msgspec.json.decode(files.read_bounded(self._left_path), type=tuple[str, ...])
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return ()
+
+
+class Poller:
+    """One thread's work: hold the long-poll, which is also the heartbeat."""
+
+    def __init__(
+        self,
+        *,
+        link: controller_link.Link,
+        holder: Holder,
+        clock_: clock.Clock,
+        wait_s: int,
+        jitter: Callable[[], float],
+        stop: threading.Event,
+        on_new_incarnation: Callable[[], object],
+    ) -> None:
+        self._link = link
+        self._holder = holder
+        self._clock = clock_
+        self._wait_s = wait_s
+        self._jitter = jitter
+        self._stop = stop
+        self._on_new_incarnation = on_new_incarnation
+
+    def run(self) -> None:
+        """Ask until told to stop."""
+        failures = 0
+        while not self._stop.is_set():
+            started_s = self._clock.monotonic_s()
+            failed = self.step()
+            failures = failures + 1 if failed else 0
+            if failed:
+                self._stop.wait(delivery.backoff_s(failures, self._jitter()))
+            elif self._clock.monotonic_s() - started_s < min(1.0, self._wait_s / 2):
+                # Answered at once: a directive came, or the other side does not wait.
+                pause_s = _POLL_INTERVAL_S if self._wait_s == 0 else 1.0
+                self._stop.wait(pause_s * (0.5 + self._jitter()))
+
+    def step(self) -> bool:
+        """Ask once; True if it failed."""
+        held = self._holder.held
+        generation = 0 if held is None else held.generation
+        try:
+            answer = self._link.request(
+                "GET",
+                f"/v1/agent/directive?generation={generation}&wait={self._wait_s}",
+                timeout_s=self._wait_s + _ANSWER_SLACK_S,
+            )
+        except http1.HttpError as exc:
+            return self._failed(f"controller_{exc.code}", reachable=False)
+        if answer.status == _NO_CONTENT:
+            return self._reached()
+        if answer.status != _OK:
+            return self._failed(f"http_{answer.status}", reachable=True)
+        try:
+            changed = self._holder.take(answer.body)
+        except RefusedError as exc:
+            return self._failed(exc.code, reachable=True)
+        except OSError:
+            return self._failed("state_dir_unwritable", reachable=True)
+        if changed:
+            self._on_new_incarnation()
+        return self._reached()
+
+    def _reached(self) -> bool:
+        self._link.reached()
+        return False
+
+    def _failed(self, code: str, *, reachable: bool) -> bool:
+        self._link.failed(code, reachable=reachable)
+        return True

@@ -1,0 +1,49 @@
+"""Files the agent keeps: written whole or not at all, read with a limit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+READ_BYTES_MAX = 4 << 20
+"""Larger than any config.json or state file; a bigger one is not what it says it is."""
+
+
+class TooLargeError(OSError):
+    """The file is larger than the reader accepts."""
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace `path` by `data`, durably; a crash leaves the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read_bounded(path: Path, *, bytes_max: int = READ_BYTES_MAX) -> bytes:
+    """Read a regular file.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is too large.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        raise TooLargeError(f"{path} is larger than {bytes_max} bytes")
+    return data
