@@ -1,0 +1,74 @@
+# Every task of this repository. `make` prints the list.
+#
+# Everything is installed under this checkout (.venv*, .cache/) and nothing needs root. A step that
+# was done is not done again: each set-up script compares a stamp with the hash of what it reads.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+# More arguments for pytest, such as ARGS="-k freeze".
+ARGS ?=
+
+.PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
+	prometheus sglang-env sglang-env-all gate ci clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Show smgate at work on a simulated fleet until Ctrl-C (ONCE=1: end by itself)
+	@sh ops/dev/venv.sh .venv-run controller,agent
+	@.venv-run/bin/python -m smgate.sim.demo $(if $(ONCE),--once)
+
+test: ## Install all that the tests need, check the code, run every test
+	@$(MAKE) --no-print-directory -j4 ready
+	@sh ops/dev/pytest.sh $(ARGS)
+
+test-all: ## The same, with the older SGLang 0.5.18 as well
+	@$(MAKE) --no-print-directory -j4 ready-all
+	@SMGATE_TEST_ALL=1 sh ops/dev/pytest.sh $(ARGS)
+
+fast: setup ## The tests that need no server: unit, property, tidy
+	@$(BIN)/python -m pytest tests/unit tests/property tests/tidy $(ARGS)
+
+setup: ## The test environment .venv (tests, linters, no torch)
+	@sh ops/dev/venv.sh .venv controller,postgres,agent,test,dev
+
+lint: setup ## Ruff: rules and format
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+
+fmt: setup ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
+
+types: setup ## Mypy, strict
+	@$(BIN)/mypy --no-error-summary
+
+imports: setup ## The layers, by import-linter
+	@$(BIN)/lint-imports --no-logo >.cache/imports.log 2>&1 || { cat .cache/imports.log; exit 1; }
+
+gate: setup ## The launch gate as one file
+	@$(BIN)/python ops/dev/build_gate.py
+
+prometheus: ## A real Prometheus, unpacked under .cache/ (or the system's own)
+	@sh ops/dev/prometheus.sh >/dev/null
+
+sglang-env: ## SGLang 0.5.23 on CPU torch, for the tests marked sglang
+	@sh ops/dev/sglang_env.sh 0.5.23
+
+sglang-env-all: sglang-env
+	@sh ops/dev/sglang_env.sh 0.5.18
+
+ready: lint types imports gate prometheus sglang-env
+
+ready-all: ready sglang-env-all
+
+ci: ## What CI runs
+	@bash .ci/run
+
+clean: ## Remove all that make installed, built or cached
+	rm -rf .venv .venv-* .cache .demo .pytest_cache .mypy_cache .ruff_cache \
+		.import_linter_cache .hypothesis build dist
+	find controller agents migrations tests ops -name __pycache__ -type d -prune -exec rm -rf {} +
