@@ -63,6 +63,6 @@ where_from="connect to a package index, or name a folder of wheels: PIP_FIND_LIN
 # Older ones read package metadata slowly, from whole wheels.
 "$target/bin/python" -c 'import pip, sys; sys.exit(int(pip.__version__.split(".")[0]) < 24)' ||
   pip install --upgrade 'pip>=24' || fail "$no_packages" "$where_from"
-pip install --editable "$root[$extras]" || fail "$no_packages" "$where_from"
+pip install --editable "${root}[$extras]" || fail "$no_packages" "$where_from"
 printf '%s\n' "$wanted" >"$stamp.new"
 mv "$stamp.new" "$stamp"
