@@ -67,6 +67,7 @@ def _cleared(fleet: Fleet, recorded: Recorded, event: decisions.BuildCleared) ->
 
 
 def _granted(fleet: Fleet, recorded: Recorded, event: decisions.Granted) -> None:
+    fleet.units[event.unit].ever_granted = True
     fleet.units[event.unit].grant = Grant(
         kernel_keys=event.kernel_keys,
         rollout=event.rollout,

@@ -80,6 +80,11 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
         if unit.grant is not None:
             unit.grant.launched = True
     launch.ranks[fact.node_rank] = rank
+    unit.known_ranks[fact.node_rank] = rank
+    for number in [n for n in unit.known_ranks if n >= fact.nnodes]:
+        del unit.known_ranks[number]
+    if fact.model is not None:
+        fleet.models[fact.model.digest] = fact.model
     fleet.launch_units[fact.launch_id] = unit.id
     _claim_gpus(fleet, unit, rank.gpu_uuids)
     evolve_checks.note_key(fleet, rank, recorded)

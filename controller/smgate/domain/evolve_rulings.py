@@ -83,6 +83,7 @@ def _adoption_decided(fleet: Fleet, recorded: Recorded, event: rulings.AdoptionD
     unit = unit_of(fleet, event.unit, recorded.position)
     unit.adoption = event.ruling
     if event.ruling == "accepted" and event.kernel_key is not None:
+        unit.ever_granted = True
         unit.grant = Grant(
             kernel_keys=(event.kernel_key,),
             rollout=None,

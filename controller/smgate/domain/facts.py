@@ -40,6 +40,7 @@ class LaunchPlanned:
     config_file: Literal["none", "read", "ignored", "unreadable"] = "none"
     draft_asserts_auto: bool = False
     sink: Literal["argv", "file"] = "argv"
+    model_digest: str | None = None
     model: Model | None = None
     build: Build = field(default_factory=Build)
     layout: Layout = field(default_factory=Layout)

@@ -37,14 +37,24 @@ def layout_class(layout: Layout, a2a: str) -> dict[str, object]:
     }
 
 
+def missing_essentials(build: Build) -> tuple[str, ...]:
+    """Fields of a build without which it has no kernel key.
+
+    `torch_cuda` is not part of the key,
+    but decides whether SGLang can run the target at all.
+    """
+    names = ("sglang_version", "flashinfer_version", "driver_version", "torch_cuda")
+    return tuple(name for name in names if getattr(build, name) is None)
+
+
 def kernel_key(*, sm: str | None, build: Build, layout: Layout, a2a: str) -> str | None:
     """Hash of what a kernel result depends on, or None if any of the essentials is unknown.
 
-    Equal key, same evidence; so an unknown SM, SGLang, FlashInfer or driver has no key at all:
-    two different builds must never share one because both were unread.
+    Equal key, same evidence; so a build with an unknown essential has no key at all: two
+    different builds must never share one because both were unread.
     """
     branch = driver_branch(build.driver_version)
-    if None in (sm, build.sglang_version, build.flashinfer_version, branch):
+    if sm is None or missing_essentials(build):
         return None
     shape = layout_class(layout, a2a)
     del shape["a2a"]

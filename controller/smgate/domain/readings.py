@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from smgate.domain import keys
+from smgate.domain import keys, upstream
 from smgate.domain.state import Fleet, Instance, Rank
 from smgate.domain.values import TARGET_A2A, GivenFor, Model, Pair
 
-RUNNER_ALIASES = {"megamoe": "megamoe"}
-"""Runner names that are really an a2a backend."""
 
-UPCAST_RUNNERS = ("auto", "triton")
-"""Resolved runners under which SGLang materialises MXFP4 experts in BF16."""
-
-PACKED_A2A = ("megamoe", "flashinfer_megamoe")
-"""a2a backends whose own kernels keep the experts packed, whatever the runner says."""
-
-
-def is_mxfp4(model: Model) -> bool:
-    """True if SGLang's loader would treat the experts as MXFP4: `format` at top level or in a group."""
-    return any("mxfp4" in (text or "") for text in (model.format_top_level, model.format_group))
+def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
+    """Where the checkpoint says MXFP4: for SGLang's gate, for its loader alone, or nowhere."""
+    if "mxfp4" in (model.format_group or ""):
+        return "group"
+    return "top_level" if "mxfp4" in (model.format_top_level or "") else "none"
 
 
 def rank_sm(fleet: Fleet, rank: Rank) -> str | None:
@@ -30,8 +23,8 @@ def rank_sm(fleet: Fleet, rank: Rank) -> str | None:
 def rank_a2a(rank: Rank) -> str:
     """The a2a backend this launch will have, as far as anybody knows before it starts."""
     planned = rank.planned
-    if planned.asked_runner in RUNNER_ALIASES:
-        return RUNNER_ALIASES[planned.asked_runner]
+    if planned.asked_runner == "megamoe":  # a runner name that is really an a2a backend
+        return "megamoe"
     if planned.dry_resolved is not None:
         return planned.dry_resolved.a2a
     return planned.asked_a2a or "none"
@@ -60,8 +53,9 @@ def architecture_of(fleet: Fleet, instance: Instance) -> str | None:
     unit = fleet.units.get(instance.unit)
     if unit is not None and unit.launch is not None:
         for rank in unit.launch.ranks.values():
-            if rank.planned.launch_id == instance.launch_id and rank.planned.model is not None:
-                return rank.planned.model.architecture
+            model = fleet.model_of(rank.planned)
+            if rank.planned.launch_id == instance.launch_id and model is not None:
+                return model.architecture
     return None
 
 
@@ -90,7 +84,7 @@ def instance_sm(fleet: Fleet, instance: Instance) -> str | None:
 
 def given_for(fleet: Fleet, rank: Rank) -> GivenFor:
     """What a decision for this rank is made for."""
-    model = rank.planned.model
+    model = fleet.model_of(rank.planned)
     return GivenFor(
         architecture=model.architecture if model else None,
         model_digest=model.digest if model else None,
@@ -104,13 +98,13 @@ def is_fallback(fleet: Fleet, instance: Instance) -> bool:
     """The verdict rule: an unresolved runner on MXFP4 experts of a gate's architecture is BF16."""
     gate = fleet.gate_of(architecture_of(fleet, instance))
     pair = instance.effective
-    if gate is None or pair is None or pair.runner not in UPCAST_RUNNERS:
+    if gate is None or pair is None or instance.mxfp4 is False:
         return False
-    if instance.mxfp4 is False or pair.a2a in PACKED_A2A:
+    if not upstream.is_memory_fallback(runner=pair.runner, a2a=pair.a2a, layout="group"):
         return False
     unit = fleet.units[instance.unit]
     launch = unit.launch
-    models = [r.planned.model for r in launch.ranks.values()] if launch else []
+    models = [fleet.model_of(r.planned) for r in launch.ranks.values()] if launch else []
     platforms = {r.planned.platform for r in launch.ranks.values()} if launch else set()
-    reads_mxfp4 = any(m is not None and is_mxfp4(m) for m in models)
+    reads_mxfp4 = any(m is not None and mxfp4_layout(m) != "none" for m in models)
     return (instance.mxfp4 is True or reads_mxfp4) and platforms <= {"cuda"}

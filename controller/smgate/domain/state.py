@@ -14,7 +14,7 @@ from smgate.domain.decisions import OverrideSet
 from smgate.domain.facts import CheckFinished, LaunchPlanned, NodeReported, OverrideApplied
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
-from smgate.domain.values import Build, GivenFor, Layout, Mode, Pair
+from smgate.domain.values import Build, GivenFor, Layout, Mode, Model, Pair
 
 Standing = Literal["unknown", "qualified", "suspect", "failed"]
 Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
@@ -128,6 +128,8 @@ class Unit:
     id: str
     position: int
     launch: UnitLaunch | None = None
+    known_ranks: dict[int, Rank] = field(default_factory=dict)
+    """Last reading of each rank: what is known of one that has not reported this launch yet."""
     instances: dict[str, Instance] = field(default_factory=dict)
     excluded: bool = False
     released: bool = False
@@ -139,6 +141,7 @@ class Unit:
     adopted_led_us: int = 0
     adopted_position: int = 0
     grant: Grant | None = None
+    ever_granted: bool = False
     override: OverrideSet | None = None
     override_position: int = 0
     appended_value: str | None = None
@@ -292,6 +295,8 @@ class Fleet:
     units: dict[str, Unit] = field(default_factory=dict)
     instances: dict[tuple[str, str], Instance] = field(default_factory=dict)
     launch_units: dict[str, str] = field(default_factory=dict)
+    models: dict[str, Model] = field(default_factory=dict)
+    """Last reading per model path and revision."""
     gpu_sms: dict[str, str] = field(default_factory=dict)
     """Last known SM per GPU UUID: a driver hiccup does not erase it."""
     gpu_units: dict[str, set[str]] = field(default_factory=dict)
@@ -308,6 +313,12 @@ class Fleet:
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""
         return at_us - self.away_us
+
+    def model_of(self, planned: LaunchPlanned) -> Model | None:
+        """What is known of the model a launch names: its own reading, else the last one."""
+        if planned.model is not None:
+            return planned.model
+        return self.models.get(planned.model_digest or "")
 
     def sm_of(self, uuid: str) -> str | None:
         """Last known SM of a GPU."""

@@ -126,6 +126,8 @@ class LaunchPlanned(Message, frozen=True, kw_only=True, tag="launch_planned"):
     config_file: Literal["none", "read", "ignored", "unreadable"] = "none"
     draft_asserts_auto: bool = False
     sink: Literal["argv", "file"] = "argv"
+    model_digest: Digest | None = None
+    """Digest of model path and revision, known even when its `config.json` could not be read."""
     model: Model | None = None
     build: Build = Build()
     layout: Layout = Layout()

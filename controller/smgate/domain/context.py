@@ -1,0 +1,192 @@
+"""What a rule looks at: one unit, its members, its gate. Read off the state once per decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from smgate.domain import outcome, readings
+from smgate.domain.policy import Gate
+from smgate.domain.state import Fleet, Instance, Rank, Unit
+from smgate.domain.values import GivenFor, Model
+
+Kind = Literal["untouched", "keep", "safe", "target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one rule says of one member, and the log positions it rests on."""
+
+    kind: Kind
+    code: str
+    sentence: str
+    facts: tuple[int, ...] = ()
+    also: tuple[str, ...] = ()
+    starts: bool = False
+    """True when this is a new start, which needs a grant to be recorded."""
+
+    @property
+    def carefulness(self) -> int:
+        """Hands off is the most careful, then the safe value, then the target."""
+        return {"untouched": 0, "keep": 0, "safe": 1, "target": 2}[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One rank of the unit: what its launch gate read, or a server that came without one."""
+
+    node: str
+    rank: Rank | None
+    instance: Instance | None
+    gpu_uuids: tuple[str, ...]
+    sms: tuple[str | None, ...]
+    model: Model | None
+    architecture: str | None
+    a2a: str
+    kernel_key: str | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Everything a rule needs. `gate` is None when no gate covers the model."""
+
+    fleet: Fleet
+    unit: Unit
+    members: tuple[Member, ...]
+    gate: Gate | None
+    now_us: int
+
+    @property
+    def sms(self) -> tuple[str, ...]:
+        """The known SMs of all GPUs of the unit, each once."""
+        return tuple(sorted({sm for m in self.members for sm in m.sms if sm is not None}))
+
+    @property
+    def sm(self) -> str | None:
+        """The one SM of the unit; None if unknown or mixed."""
+        return self.sms[0] if len(self.sms) == 1 else None
+
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """All GPUs of the unit."""
+        return tuple(sorted({uuid for m in self.members for uuid in m.gpu_uuids}))
+
+    @property
+    def kernel_keys(self) -> tuple[str, ...] | None:
+        """The members' keys, each once; None if any is unknown or there is no member."""
+        keys = {m.kernel_key for m in self.members}
+        known = sorted(k for k in keys if k is not None)
+        return None if None in keys or not keys else tuple(known)
+
+    @property
+    def candidate(self) -> bool:
+        """True if any GPU of the unit is of an SM the gate is about."""
+        sms = {sm for gate in self.fleet.gates.values() for sm in gate.candidate_sms}
+        return bool(sms & set(self.sms))
+
+    @property
+    def given_for(self) -> GivenFor:
+        """What the decision is made for: the leading member's reading."""
+        for member in self.members:
+            if member.rank is not None:
+                return readings.given_for(self.fleet, member.rank)
+        return GivenFor(sm=self.sm)
+
+    def safe_value(self) -> str | None:
+        """The safe runner that every member can start with; None if there is none."""
+        values = set()
+        for member in self.members:
+            if member.rank is None or member.rank.planned.draft_asserts_auto or not member.sms:
+                return None
+            build = member.rank.planned.build
+            for sm in member.sms:
+                values.add(
+                    None
+                    if sm is None
+                    else outcome.safe_value(
+                        sm=sm,
+                        a2a=member.a2a,
+                        sglang_version=build.sglang_version or "",
+                        # Unread is not old: an old one is rare, a wrong refusal is a BF16 server.
+                        torch_cuda=build.torch_cuda or "13.0",
+                    )
+                )
+        return values.pop() if len(values) == 1 else None
+
+    def raises(self, runner: str) -> bool:
+        """True if SGLang would die with this runner on any member, or nobody ever ran the case."""
+        for member in self.members:
+            if member.rank is None or not member.sms or None in member.sms:
+                return True
+            build = member.rank.planned.build
+            refusal = outcome.raises(
+                runner=runner,
+                a2a=member.a2a,
+                sm=str(member.sms[0]),
+                sglang_version=build.sglang_version or "",
+                torch_cuda=build.torch_cuda,
+            )
+            if refusal is not None:
+                return True
+        return False
+
+
+def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
+    model = fleet.model_of(rank.planned)
+    a2a = readings.rank_a2a(rank)
+    if a2a == "none" and instance is not None and instance.effective is not None:
+        a2a = instance.effective.a2a
+    return Member(
+        node=rank.node,
+        rank=rank,
+        instance=instance,
+        gpu_uuids=rank.gpu_uuids,
+        sms=tuple(sorted({fleet.sm_of(u) for u in rank.gpu_uuids}, key=str)),
+        model=model,
+        architecture=model.architecture if model else None,
+        a2a=a2a,
+        kernel_key=readings.rank_key(fleet, rank),
+        position=rank.position,
+    )
+
+
+def _ungated(fleet: Fleet, instance: Instance) -> Member:
+    sm = readings.instance_sm(fleet, instance)
+    return Member(
+        node=instance.node,
+        rank=None,
+        instance=instance,
+        gpu_uuids=instance.gpu_uuids,
+        sms=() if sm is None else (sm,),
+        model=None,
+        architecture=instance.architecture,
+        a2a=instance.effective.a2a if instance.effective else "none",
+        kernel_key=None,
+        position=instance.position,
+    )
+
+
+def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
+    """Read one unit off the state.
+
+    Members are the ranks of the current launch; for a rank that has not reported it yet, its last
+    reading; and live servers on the unit's GPUs that came without a launch gate.
+    """
+    members: list[Member] = []
+    launch = unit.launch
+    if launch is not None:
+        by_launch = {i.launch_id: i for i in unit.live_instances() if i.launch_id is not None}
+        ranks = {**unit.known_ranks, **launch.ranks}
+        members.extend(
+            _ranked(fleet, ranks[number], by_launch.get(ranks[number].planned.launch_id))
+            for number in sorted(ranks)
+        )
+    members.extend(
+        _ungated(fleet, instance)
+        for instance in unit.live_instances()
+        if instance.launch_id is None or instance.launch_id not in fleet.launch_units
+    )
+    architectures = [m.architecture for m in members if m.architecture is not None]
+    gate = next((g for g in map(fleet.gate_of, architectures) if g is not None), None)
+    return Context(fleet=fleet, unit=unit, members=tuple(members), gate=gate, now_us=now_us)

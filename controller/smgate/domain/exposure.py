@@ -1,0 +1,114 @@
+"""Who runs or may run the target: the counts that limits and headlines are made of."""
+
+from __future__ import annotations
+
+from smgate.domain import readings
+from smgate.domain.state import Fleet, Rollout, Unit
+
+
+def unit_sm(fleet: Fleet, unit: Unit) -> str | None:
+    """The one SM of a unit, by its ranks' GPUs, else by its servers'."""
+    uuids = {u for rank in unit.known_ranks.values() for u in rank.gpu_uuids}
+    sms = {sm for sm in (fleet.sm_of(u) for u in uuids) if sm is not None}
+    if not sms:
+        sms = {
+            sm
+            for sm in (readings.instance_sm(fleet, i) for i in unit.instances.values())
+            if sm is not None
+        }
+    return sms.pop() if len(sms) == 1 else None
+
+
+def is_candidate(fleet: Fleet, sm: str | None) -> bool:
+    """True if any gate has the SM as a candidate."""
+    return any(sm in gate.candidate_sms for gate in fleet.gates.values())
+
+
+def runs_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if a live rank attested the target pair."""
+    return any(readings.on_target(fleet, i) for i in unit.live_instances())
+
+
+def asks_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if the launch itself names the target: it would run it whatever is decided."""
+    if unit.launch is None or unit.flag_adopted:
+        return False
+    targets = {gate.target for gate in fleet.gates.values()}
+    return any(
+        rank.planned.asked_runner in targets
+        and fleet.gate_of(getattr(fleet.model_of(rank.planned), "architecture", None)) is not None
+        for rank in unit.launch.ranks.values()
+    )
+
+
+def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
+    """A server that runs or would run the target on a candidate SM with no grant."""
+    if not unit.live or not is_candidate(fleet, unit_sm(fleet, unit)):
+        return False
+    if unit.grant is not None or told_target(fleet, unit):
+        return False
+    return runs_target(fleet, unit) or asks_target(fleet, unit)
+
+
+def told_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if the decision that governs the running launch, or else the standing one, is the target."""
+    decided = unit.launch.decided if unit.launch is not None else None
+    governing = decided or unit.override
+    targets = {gate.target for gate in fleet.gates.values()}
+    return governing is not None and governing.form == "append" and governing.value in targets
+
+
+def exposed(fleet: Fleet, unit: Unit) -> bool:
+    """Effective is the target and the standing decision is not."""
+    if not unit.live or not is_candidate(fleet, unit_sm(fleet, unit)):
+        return False
+    if not runs_target(fleet, unit):
+        return False
+    targets = {gate.target for gate in fleet.gates.values()}
+    override = unit.override
+    return override is None or override.form != "append" or override.value not in targets
+
+
+def exposed_count(fleet: Fleet, sm: str, *, except_unit: str | None = None) -> int:
+    """Units of one SM that may run the target: granted, adopted and uncontrolled together."""
+    return sum(
+        1
+        for unit in fleet.units.values()
+        if unit.id != except_unit
+        and unit.live
+        and (unit.grant is not None or unit.adoption == "adopted" or uncontrolled(fleet, unit))
+        and unit_sm(fleet, unit) == sm
+    )
+
+
+def baked(unit: Unit, rollout: Rollout) -> bool:
+    """True once a granted unit has served long enough on the target."""
+    return unit.grant is not None and unit.grant.bake_s >= rollout.plan.bake_s
+
+
+def good(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
+    """A good outcome: every rank that attested runs the target, it serves, and it has baked."""
+    live = unit.live_instances()
+    attested = [i for i in live if i.effective is not None]
+    return (
+        unit.grant is not None
+        and unit.grant.rollout == rollout.plan.id
+        and baked(unit, rollout)
+        and bool(attested)
+        and all(readings.on_target(fleet, i) for i in attested)
+        and any(i.state == "serving" for i in attested)
+    )
+
+
+def in_flight(fleet: Fleet, rollout: Rollout) -> int:
+    """Units of a rollout that restart or bake. One that waits for its owner's restart is not."""
+    return sum(
+        1
+        for wave in rollout.waves
+        for name in wave.units
+        if (unit := fleet.units.get(name)) is not None
+        and unit.grant is not None
+        and unit.grant.rollout == rollout.plan.id
+        and unit.grant.launched
+        and not good(fleet, unit, rollout)
+    )

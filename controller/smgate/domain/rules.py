@@ -1,0 +1,156 @@
+"""The decision for one unit: the table of rules, first that applies wins, most careful member wins.
+
+Two questions, never one. "Must it end?" is asked always; "may it start?" only of a unit without a
+grant. Pure: the same state and time give the same decision, byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from smgate.domain import context, rules_end, rules_ours, rules_start
+from smgate.domain.context import Answer, Context, Member
+from smgate.domain.decisions import OverrideSet
+from smgate.domain.state import Fleet
+from smgate.domain.values import Form, Verdict
+
+RULES_VERSION: Final = "1"
+"""Raised with any change after which the same state may give another decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a unit should run, why, and whether that needs a grant to be recorded first."""
+
+    event: OverrideSet
+    starts: bool
+    kernel_keys: tuple[str, ...]
+    refusals: tuple[tuple[str, str], ...]
+    candidate: bool
+    raw: Answer
+    """The answer before observe mode turned it into a `would`."""
+
+
+def answer_member(ctx: Context, member: Member) -> Answer:
+    """Run the table for one member."""
+    for rule in rules_ours.RULES:
+        found = rule(ctx, member)
+        if found is not None:
+            return found
+    for rule in rules_end.RULES:
+        found = rule(ctx, member)
+        if found is not None:
+            return found
+    return rules_start.standing(ctx) or rules_start.start(ctx)
+
+
+def answer(ctx: Context) -> Answer:
+    """One answer for all ranks: the most careful member's, the first of them in rank order."""
+    if not ctx.members:
+        return Answer(
+            kind="untouched", code="unit_unsteerable", sentence="No launch of this unit is known."
+        )
+    found = min((answer_member(ctx, m) for m in ctx.members), key=lambda a: a.carefulness)
+    if found.kind == "target" and ctx.gate is not None and ctx.raises(ctx.gate.target):
+        return Answer(
+            kind="safe",
+            code="target_raises",
+            sentence="SGLang of this build cannot start with the target here, whatever is granted.",
+            facts=found.facts,
+            also=(found.code,),
+        )
+    return found
+
+
+def _observing(ctx: Context) -> bool:
+    gates = [ctx.gate] if ctx.gate is not None else list(ctx.fleet.gates.values())
+    return any(ctx.fleet.mode_of(gate.id, sm) == "observe" for gate in gates for sm in ctx.sms)
+
+
+def _kept_value(ctx: Context) -> str | None:
+    """What `keep` comes to: see `wire.directive.UnitOverride`."""
+    unit, now = ctx.unit, ctx.given_for
+    before, value = unit.appended_for, unit.appended_value
+    if before is None or value is None or unit.released:
+        return None
+    if any(
+        m.rank is None
+        or (m.rank.planned.asked_runner not in (None, "auto") and not unit.flag_adopted)
+        for m in ctx.members
+    ):
+        return None
+    same = (before.architecture, before.model_digest, before.a2a, before.sm) == (
+        now.architecture,
+        now.model_digest,
+        now.a2a,
+        now.sm,
+    )
+    if not same:
+        return None
+    if before.kernel_key == now.kernel_key:
+        return None if ctx.raises(value) else value
+    return ctx.safe_value()
+
+
+def _value(ctx: Context, found: Answer) -> tuple[Form, str | None, bool]:
+    """Form, value, and whether a safe value was wanted and there is none."""
+    if found.kind == "untouched":
+        return "untouched", None, False
+    if found.kind == "keep":
+        return "keep", _kept_value(ctx), False
+    if found.kind == "target" and ctx.gate is not None:
+        return "append", ctx.gate.target, False
+    safe = ctx.safe_value()
+    return ("untouched", None, True) if safe is None else ("append", safe, False)
+
+
+def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
+    """Decide one unit at one moment.
+
+    Args:
+        fleet: the folded log.
+        unit_id: an id in `fleet.units`.
+        now_us: the leader's time, microseconds; used for the age of evidence only.
+    """
+    ctx = context.of_unit(fleet, fleet.units[unit_id], now_us)
+    found = answer(ctx)
+    form, value, missing = _value(ctx, found)
+    shown, would = found, None
+    if _observing(ctx):
+        would = Verdict(form=form, value=value, code=found.code)
+        shown = Answer(
+            kind="keep",
+            code="observe",
+            sentence=f"SM {', '.join(ctx.sms)} is in observe mode: nothing is changed. "
+            f"It would be: {found.sentence}",
+            facts=found.facts,
+            also=(found.code, *found.also),
+        )
+        form, value = "keep", _kept_value(ctx)
+    launch = ctx.unit.launch
+    event = OverrideSet(
+        unit=unit_id,
+        form=form,
+        value=value,
+        code=shown.code,
+        sentence=shown.sentence,
+        would=would,
+        also=shown.also,
+        facts=tuple(sorted(set(shown.facts))),
+        launch_ids=launch.launch_ids if launch is not None else (),
+        given_for=ctx.given_for,
+        nodes=tuple(sorted({m.node for m in ctx.members})),
+        no_safe_value=missing,
+        as_of_position=fleet.position,
+        now_us=now_us,
+        rules_version=RULES_VERSION,
+    )
+    return Decision(
+        event=event,
+        starts=found.starts and would is None and form == "append",
+        kernel_keys=ctx.kernel_keys or (),
+        refusals=tuple(rules_start.refusals(ctx)) if ctx.gate is not None and ctx.candidate else (),
+        candidate=ctx.candidate,
+        raw=found,
+    )

@@ -1,0 +1,173 @@
+"""Rules B: must it end? Asked always; each also refuses a start."""
+
+from __future__ import annotations
+
+from smgate.domain import issues, readings, upstream
+from smgate.domain.context import Answer, Context, Member
+
+MEMORY_SENTENCES = {
+    "self_test_failed": "A self-test of this kernel key failed on these GPUs.",
+    "rolled_back_here": "This kernel key was rolled back on these GPUs.",
+    "unit_disagreed_here": "The last launch of this kernel key here had ranks that disagreed.",
+    "fault_in_service": "The target faulted in service on these GPUs with this kernel key.",
+}
+
+
+def gate_disabled(ctx: Context, member: Member) -> Answer | None:
+    """The kill switch."""
+    assert ctx.gate is not None
+    position = ctx.fleet.disabled.get((ctx.gate.id, ctx.sm or ""))
+    if position is None:
+        return None
+    return Answer(
+        kind="safe",
+        code="gate_disabled",
+        sentence=f"Gate {ctx.gate.id} is disabled on SM {ctx.sm} by the kill switch.",
+        facts=(position,),
+    )
+
+
+def pinned_off(ctx: Context, member: Member) -> Answer | None:
+    """A person pinned the unit to the safe value."""
+    pin = ctx.unit.pin
+    if pin is None or pin.direction != "off":
+        return None
+    return Answer(
+        kind="safe",
+        code="pinned_off",
+        sentence=f"Pinned to the safe value: {pin.reason}",
+        facts=(ctx.unit.pin_position,),
+    )
+
+
+def _breaks_glass(ctx: Context) -> bool:
+    pin = ctx.unit.pin
+    return pin is not None and pin.direction == "on" and pin.break_glass
+
+
+def known_issue(ctx: Context, member: Member) -> Answer | None:
+    """A published issue matches this build and layout."""
+    if _breaks_glass(ctx):
+        return None
+    for name in sorted(ctx.fleet.issues):
+        issue = ctx.fleet.issues[name]
+        if issue.severity == "block" and issues.matches(issue, member) == "yes":
+            return Answer(
+                kind="safe",
+                code=f"known_issue:{name}",
+                sentence=f"Known issue {name}: {issue.title}",
+                facts=(member.position, ctx.fleet.issue_positions[name]),
+            )
+    return None
+
+
+def _remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | None:
+    if _breaks_glass(ctx) or member.kernel_key is None:
+        return None
+    for uuid in member.gpu_uuids:
+        memory = ctx.fleet.gpu_memory.get((uuid, member.kernel_key))
+        if memory is not None and memory[0] in codes:
+            return Answer(
+                kind="safe",
+                code=memory[0],
+                sentence=MEMORY_SENTENCES[memory[0]],
+                facts=(member.position, memory[1]),
+            )
+    return None
+
+
+def failed_here(ctx: Context, member: Member) -> Answer | None:
+    """What went wrong on these GPUs with this key is remembered by GPU UUID."""
+    return _remembered(ctx, member, ("self_test_failed", "rolled_back_here", "unit_disagreed_here"))
+
+
+def build_failed(ctx: Context, member: Member) -> Answer | None:
+    """The key's failure is confirmed in two chassis."""
+    if _breaks_glass(ctx) or member.kernel_key is None:
+        return None
+    evidence = ctx.fleet.keys.get(member.kernel_key)
+    if evidence is None or evidence.standing != "failed":
+        return None
+    return Answer(
+        kind="safe",
+        code="build_failed",
+        sentence=f"Kernel key {member.kernel_key} failed its self-test in two chassis.",
+        facts=(member.position, evidence.suspect_position),
+    )
+
+
+def fault_in_service(ctx: Context, member: Member) -> Answer | None:
+    """A crash loop or an Xid on the target."""
+    return _remembered(ctx, member, ("fault_in_service",))
+
+
+def pinned_on(ctx: Context, member: Member) -> Answer | None:
+    """A person pinned the unit to the target."""
+    pin = ctx.unit.pin
+    assert ctx.gate is not None
+    if pin is None or pin.direction != "on":
+        return None
+    return Answer(
+        kind="target",
+        code="pinned_on",
+        sentence=f"Pinned to the target: {pin.reason}",
+        facts=(ctx.unit.pin_position,),
+    )
+
+
+def left_alone(member: Member) -> upstream.Resolution | None:
+    """What SGLang would resolve by itself for this member; None if too little is known."""
+    if member.rank is None or member.model is None or not member.sms or None in member.sms:
+        return None
+    planned = member.rank.planned
+    return upstream.upstream_auto_of(
+        sglang_version=planned.build.sglang_version or "",
+        sm=str(member.sms[0]),
+        torch_cuda=planned.build.torch_cuda,
+        a2a=planned.asked_a2a or "none",
+        backend=planned.asked_runner or "auto",
+        architecture=member.model.architecture,
+        layout=readings.mxfp4_layout(member.model),
+    )
+
+
+def baseline_sm(ctx: Context, member: Member) -> Answer | None:
+    """On a baseline SM SGLang chooses the target by itself, unless it cannot see or run it."""
+    assert ctx.gate is not None
+    if ctx.sm not in ctx.gate.baseline_sms:
+        return None
+    alone = left_alone(member)
+    if alone is not None and alone.code == "torch_cuda_too_old":
+        return Answer(
+            kind="safe",
+            code="baseline_sm",
+            sentence=f"SM {ctx.sm} is a baseline, but this torch's CUDA cannot run the target.",
+            facts=(member.position,),
+        )
+    if alone is not None and alone.code == "format_not_seen":
+        return Answer(
+            kind="target",
+            code="baseline_sm",
+            sentence=f"SM {ctx.sm} is a baseline; SGLang would leave auto unresolved because the "
+            "weight format stands only at top level.",
+            facts=(member.position,),
+        )
+    return Answer(
+        kind="untouched",
+        code="baseline_sm",
+        sentence=f"SM {ctx.sm} is a baseline of gate {ctx.gate.id}: SGLang chooses the target "
+        "by itself.",
+        facts=(member.position,),
+    )
+
+
+RULES = (
+    gate_disabled,
+    pinned_off,
+    known_issue,
+    failed_here,
+    build_failed,
+    fault_in_service,
+    pinned_on,
+    baseline_sm,
+)

@@ -1,0 +1,229 @@
+"""Rules C and D: does it stand, and if not, may it start?
+
+Asked of the unit as a whole: a grant belongs to a unit, and its ranks start together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smgate.domain import exposure, issues, keys as key_names
+from smgate.domain.context import Answer, Context
+from smgate.domain.state import Rollout
+
+PHASE_ORDER = ("running", "paused", "approved", "proposed", "halted")
+
+
+def covers(rollout: Rollout, ctx: Context) -> bool:
+    """True if a rollout's gate, SM and selector take this unit in."""
+    plan, unit = rollout.plan, ctx.unit
+    if ctx.gate is None or plan.gate != ctx.gate.id or plan.sm != ctx.sm:
+        return False
+    select = plan.select
+    if select.units and unit.id not in select.units:
+        return False
+    if select.racks:
+        racks = {
+            node.reported.rack
+            for node in (ctx.fleet.nodes.get(m.node) for m in ctx.members)
+            if node is not None and node.reported is not None
+        }
+        if not racks or not racks <= set(select.racks):
+            return False
+    keys = ctx.kernel_keys
+    return not select.kernel_keys or (keys is not None and set(keys) <= set(select.kernel_keys))
+
+
+def rollout_of(ctx: Context) -> Rollout | None:
+    """The rollout that speaks for this unit: the one furthest along, then the newest."""
+    found = [r for r in ctx.fleet.rollouts.values() if r.phase in PHASE_ORDER and covers(r, ctx)]
+    return min(found, key=lambda r: (PHASE_ORDER.index(r.phase), -r.position), default=None)
+
+
+def standing(ctx: Context) -> Answer | None:
+    """Rules 15: what stands stays."""
+    unit, keys = ctx.unit, ctx.kernel_keys
+    if unit.grant is not None and keys is not None and set(keys) <= set(unit.grant.kernel_keys):
+        return Answer(
+            kind="target",
+            code="granted",
+            sentence="Granted "
+            + (f"by rollout {unit.grant.rollout}" if unit.grant.rollout else "by a person")
+            + f" for kernel key {', '.join(keys)}.",
+            facts=(unit.grant.position,),
+        )
+    if unit.adoption == "adopted":
+        return Answer(
+            kind="keep",
+            code="adopted",
+            sentence="First seen already on the target with no grant, and nobody has ruled on it.",
+            facts=(unit.adopted_position,),
+        )
+    return None
+
+
+def completed_for(ctx: Context) -> Rollout | None:
+    """A completed rollout that covers the unit and ran its key."""
+    keys = ctx.kernel_keys
+    for rollout in sorted(ctx.fleet.rollouts.values(), key=lambda r: -r.position):
+        if (
+            rollout.phase == "completed"
+            and keys is not None
+            and set(keys) <= set(rollout.completed_keys)
+            and covers(rollout, ctx)
+        ):
+            return rollout
+    return None
+
+
+def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
+    rollout = rollout_of(ctx)
+    if rollout is None:
+        yield "no_rollout", "No rollout covers this unit and its kernel key."
+        return
+    name = rollout.plan.id
+    if rollout.phase == "proposed":
+        yield "not_approved", f"Rollout {name} waits for approval by another person."
+    elif rollout.phase == "approved":
+        yield "wave_not_open", f"Rollout {name} is approved and was not started."
+    elif rollout.phase == "paused":
+        yield "rollout_paused", f"Rollout {name} is paused."
+    elif rollout.phase == "halted":
+        yield "rollout_halted", f"Rollout {name} was halted ({rollout.halted_code})."
+    elif not any(ctx.unit.id in wave.units for wave in rollout.waves):
+        yield "wave_not_open", f"The wave of rollout {name} that has this unit is not open yet."
+    elif exposure.in_flight(ctx.fleet, rollout) >= rollout.plan.max_in_flight:
+        yield (
+            "max_in_flight",
+            f"{rollout.plan.max_in_flight} units of rollout {name} restart or bake already.",
+        )
+
+
+def _fleet_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
+    fleet = ctx.fleet
+    for freeze in sorted(fleet.freezes):
+        yield "freeze", f"Freeze {freeze}: {fleet.freeze_reasons[freeze]}"
+    if fleet.breaker_position is not None:
+        yield "breaker_open", f"The breaker is open: {len(fleet.breaker_units)} units went bad."
+
+
+def _evidence_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
+    keys = ctx.kernel_keys
+    if keys is None:
+        missing = sorted(
+            {
+                name
+                for m in ctx.members
+                if m.rank is not None
+                for name in key_names.missing_essentials(m.rank.planned.build)
+            }
+        )
+        yield (
+            "build_not_qualified",
+            f"No kernel key: the launch did not report {', '.join(missing) or 'an SM'}.",
+        )
+        return
+    for key in keys:
+        evidence = ctx.fleet.keys.get(key)
+        if evidence is not None and evidence.standing == "suspect":
+            yield "build_suspect", f"A self-test of kernel key {key} failed; it is being confirmed."
+        elif evidence is None or evidence.standing != "qualified":
+            yield "build_not_qualified", f"Kernel key {key} is not qualified."
+        elif _old(ctx, evidence.qualified_at_us):
+            yield "evidence_old", f"The evidence for kernel key {key} is too old."
+
+
+def _old(ctx: Context, at_us: int) -> bool:
+    return ctx.now_us - at_us > ctx.fleet.policy.evidence_max_age_s * 1_000_000
+
+
+def _member_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
+    fleet = ctx.fleet
+    for member in ctx.members:
+        for name in sorted(fleet.issues):
+            issue = fleet.issues[name]
+            if issue.severity == "block" and issues.matches(issue, member) == "unknown":
+                yield (
+                    "known_issue_unevaluable",
+                    f"Known issue {name} needs a field that {member.node} did not report.",
+                )
+        node = fleet.nodes.get(member.node)
+        if node is not None and node.gaps:
+            yield "log_gap", f"Facts of node {member.node} were lost and not yet reported anew."
+        if node is None or node.silent:
+            yield "silent", f"Node {member.node} is silent."
+    launch = ctx.unit.launch
+    if launch is not None and len(ctx.unit.known_ranks) < launch.nnodes:
+        yield (
+            "unit_incomplete",
+            f"{len(ctx.unit.known_ranks)} of {launch.nnodes} ranks ever reported.",
+        )
+
+
+def _limit_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
+    limit = ctx.fleet.policy.exposure_limit_units
+    if ctx.gate is not None and ctx.raises(ctx.gate.target):
+        yield "target_raises", "SGLang of this build cannot start with the target here."
+    if limit is not None and ctx.sm is not None:
+        count = exposure.exposed_count(ctx.fleet, ctx.sm, except_unit=ctx.unit.id)
+        if count >= limit:
+            yield (
+                "exposure_limit",
+                f"{count} units on SM {ctx.sm} may run the target; the limit is {limit}.",
+            )
+
+
+def refusals(ctx: Context) -> list[tuple[str, str]]:
+    """Every reason why this unit may not start the target now, in the order of the table."""
+    found: list[tuple[str, str]] = []
+    if completed_for(ctx) is None:
+        found.extend(_rollout_refusals(ctx))
+    for part in (_fleet_refusals, _evidence_refusals, _member_refusals, _limit_refusals):
+        found.extend(part(ctx))
+    return sorted(found, key=lambda item: ORDER.index(item[0]))
+
+
+ORDER = (
+    "no_rollout",
+    "not_approved",
+    "rollout_paused",
+    "rollout_halted",
+    "wave_not_open",
+    "freeze",
+    "breaker_open",
+    "build_not_qualified",
+    "build_suspect",
+    "evidence_old",
+    "known_issue_unevaluable",
+    "log_gap",
+    "silent",
+    "unit_incomplete",
+    "target_raises",
+    "exposure_limit",
+    "max_in_flight",
+)
+"""The table's order of rule 16; the first that holds is the unit's code, `also` has the rest."""
+
+
+def start(ctx: Context) -> Answer:
+    """Rules 15 (standing), 16 and 17: a candidate SM without a grant."""
+    found = refusals(ctx)
+    positions = tuple(m.position for m in ctx.members)
+    if found:
+        return Answer(
+            kind="safe",
+            code=found[0][0],
+            sentence=found[0][1],
+            facts=positions,
+            also=tuple(dict.fromkeys(code for code, _ in found[1:])),
+        )
+    done = completed_for(ctx)
+    return Answer(
+        kind="target",
+        code="standing" if done is not None else "granted",
+        sentence=f"Rollout {done.plan.id} completed with this kernel key."
+        if done is not None
+        else "Its wave is open and nothing stands against it.",
+        facts=positions,
+        starts=True,
+    )
