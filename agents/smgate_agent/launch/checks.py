@@ -1,0 +1,103 @@
+"""Runs the checks the controller wants of this launch, each a child in SGLang's own interpreter."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smgate_agent import probe
+from smgate_agent.launch import local_rule, shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from smgate_agent.launch.children import Children, Ended
+    from smgate_agent.launch.command import Command
+
+Json = dict[str, Any]
+
+CHECK_S = 60.0
+RESERVE_S = 3.0
+CHECKS_MAX = 16
+BOOTSTRAP = """
+import sys
+root = sys.argv.pop(1)
+sys.path[:] = [folder for folder in sys.path if folder] + [root]
+from smgate_agent import probe
+sys.path.remove(root)
+raise SystemExit(probe.main(sys.argv[1:]))
+"""
+
+
+def run(
+    names: Sequence[str],
+    launch: Json,
+    *,
+    command: Command | None,
+    children: Children,
+    until: float,
+) -> Iterator[Json]:
+    """One `CheckFinished` for each wanted check, whatever happens to it."""
+    for name in dict.fromkeys(names[:CHECKS_MAX]):
+        left = until - RESERVE_S - time.monotonic()
+        if name not in probe.CHECKS:
+            reading = _nothing("skipped", "check_unknown_here")
+        elif left <= 0:
+            reading = _nothing("skipped", "deadline")
+        elif command is None or command.interpreter is None:
+            reading = _nothing("skipped", "interpreter_unknown")
+        else:
+            argv = [command.interpreter, *command.interpreter_flags, "-c", BOOTSTRAP, _root(), name]
+            reading = judge(children.run(argv, timeout_s=min(CHECK_S, left)))
+        yield finished(name, reading, launch)
+
+
+def judge(ended: Ended) -> Json:
+    """The child's own result, or what its end says of it."""
+    result = ended.result()
+    if result is not None:
+        return result
+    if ended.returncode is None:
+        return _nothing("timeout", "probe_timeout")
+    if ended.returncode < 0:
+        return _nothing("error", f"probe_crashed_signal_{-ended.returncode}")
+    return _nothing("error", "probe_no_answer")
+
+
+def _nothing(outcome: str, reason: str) -> Json:
+    return {"outcome": outcome, "reason": reason, "numbers": {}}
+
+
+def finished(name: str, reading: Json, launch: Json) -> Json:
+    """The wire's `CheckFinished`; an answer out of shape is an error of the check."""
+    outcome, reason = reading.get("outcome"), shapes.kept(shapes.CODE, reading.get("reason"))
+    if outcome not in ("passed", "failed", "error", "timeout", "skipped") or reason is None:
+        outcome, reason = "error", "probe_answer_malformed"
+    numbers = reading.get("numbers")
+    return {
+        "type": "check_finished",
+        "check": name,
+        "outcome": outcome,
+        "reason": reason,
+        "sm": local_rule.single_sm(launch),
+        "gpu_uuids": [gpu["uuid"] for gpu in launch["gpus"]],
+        "build": launch["build"],
+        "layout": launch["layout"],
+        "a2a": local_rule.asked_a2a(launch),
+        "probe_version": probe.VERSION,
+        "negative_control": "not_run",
+        "launch_id": launch["launch_id"],
+        "numbers": {
+            key: float(value)
+            for key, value in (numbers.items() if isinstance(numbers, dict) else ())
+            if shapes.fits(shapes.NAME, key)
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
+        },
+    }
+
+
+def _root() -> str:
+    """The archive or folder that holds this package, for the child's search path."""
+    return str(Path(__file__).resolve().parents[2])

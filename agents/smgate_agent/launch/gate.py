@@ -1,0 +1,329 @@
+"""The launch gate from start to `exec`.
+
+All work runs in threads; the main thread only waits, no longer than the deadline, and then becomes
+the command. So a hung driver, name server, file system or controller costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smgate_agent.launch import (
+    checks,
+    conversation,
+    handover,
+    kernel_key,
+    link,
+    local_rule,
+    options as option_lists,
+    plan,
+    shapes,
+    state,
+)
+from smgate_agent.launch.children import Children
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from smgate_agent.launch.command import Command
+
+Json = dict[str, Any]
+
+USAGE_STATUS = 2
+MARGIN_S = 0.3
+"""Kept of the deadline for the local rule and the `exec`."""
+FAREWELL_S = 1.0
+READING_SHARE = 0.5
+READING_S = 20.0
+
+
+class Terminated(BaseException):
+    """Somebody asked this process to end before it became the command."""
+
+
+@dataclass
+class Progress:
+    """What the working thread has found so far; the main thread reads it when time is up."""
+
+    launch: Json | None = None
+    command: Command | None = None
+    identity: state.Identity | None = None
+    held: Json | None = None
+    last_appended: Json | None = None
+    talk: conversation.Conversation | None = None
+    decided: tuple[Json, Json] | None = None
+    doubt: str = "deadline"
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One launch: what it was told, and when it must be over."""
+
+    options: option_lists.Options
+    argv: list[str]
+    began: float
+    launch_id: str
+    children: Children = field(default_factory=Children)
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def until(self) -> float:
+        """The moment, on the monotonic clock, when the main thread stops waiting."""
+        return self.began + max(0.0, self.options.deadline_s - MARGIN_S)
+
+    @property
+    def store(self) -> state.Store:
+        """The state folder."""
+        return state.Store(Path(self.options.state_dir))
+
+    def work(self) -> None:
+        """Read the launch, ask, wait. Never raises."""
+        try:
+            self._read()
+            self._ask()
+        except conversation.NoDecisionError as exc:
+            self.progress.doubt = exc.code
+        except BaseException as exc:
+            self.progress.doubt = f"gate_error_{type(exc).__name__.lower()}"
+        finally:
+            self.progress.done.set()
+
+    def _read(self) -> None:
+        progress = self.progress
+        progress.identity = self._identity()
+        if progress.identity is not None:
+            progress.held = self.store.held(progress.identity)
+        edge = plan.Edge(
+            launch_id=self.launch_id,
+            environ=dict(os.environ),
+            unit_name=shapes.kept(shapes.NAME, self.options.unit),
+            restarter=self.options.restarter,
+            children=self.children,
+            store=self.store,
+            timeout_s=min(READING_S, READING_SHARE * self.options.deadline_s),
+        )
+        launch, progress.command = plan.read(self.argv, edge)
+        if progress.held is not None:
+            launch["held_generation"] = progress.held["generation"]
+        if progress.identity is not None:
+            unit = kernel_key.unit_id(progress.identity.node, launch)
+            progress.last_appended = self.store.last_appended(unit)
+        progress.launch = launch
+
+    def _identity(self) -> state.Identity | None:
+        found = self.store.identity(self.options.credential)
+        if found is not None or self._socket() is None:
+            return found
+        try:
+            body = link.exchange(
+                link.Endpoint(socket_path=self._socket()),
+                "GET",
+                "/v1/agent/identity",
+                None,
+                timeout_s=2.0,
+            )
+            value = shapes.parse(body)
+        except (link.ExchangeError, shapes.MalformedError):
+            return None
+        return state.identity_of(value if isinstance(value, dict) else None)
+
+    def _socket(self) -> str | None:
+        path = self.options.agent_socket
+        return path if path and Path(path).is_socket() else None
+
+    def _endpoints(self, identity: state.Identity) -> list[link.Endpoint]:
+        found: list[link.Endpoint] = []
+        if self._socket() is not None:
+            found.append(link.Endpoint(socket_path=self._socket()))
+        url = self.options.controller or identity.controller_url
+        if url and identity.credential:
+            found.append(
+                link.Endpoint(url=url, credential=identity.credential, ca_file=self.options.ca_file)
+            )
+        return found
+
+    def _ask(self) -> None:
+        progress = self.progress
+        if progress.identity is None or progress.launch is None:
+            raise conversation.NoDecisionError("not_enrolled")
+        endpoints = self._endpoints(progress.identity)
+        if not endpoints:
+            raise conversation.NoDecisionError("no_controller_address")
+        progress.talk = talk = conversation.Conversation(
+            endpoints=endpoints,
+            identity=progress.identity,
+            launch=progress.launch,
+            held=progress.held,
+            until=self.until,
+        )
+        answer = talk.report()
+        if answer["checks_wanted"]:
+            for finished in checks.run(
+                answer["checks_wanted"],
+                progress.launch,
+                command=progress.command,
+                children=self.children,
+                until=self.until,
+            ):
+                talk.add_fact(finished)
+            talk.send_facts()
+        entry, directive, signed = talk.decision(answer)
+        progress.decided = (entry, directive)
+        self.store.save_directive(signed, directive, progress.identity)
+
+    def outcome(self) -> tuple[Json, str, int | None]:
+        """What to do, whether a directive or the local rule says so, and the generation."""
+        progress = self.progress
+        launch = progress.launch
+        if launch is None:
+            return local_rule.result("untouched", None, "launch_unread"), "local_rule", None
+        if progress.decided is not None:
+            entry, directive = progress.decided
+            done = local_rule.apply(entry, launch, progress.last_appended)
+            return done, "directive", int(directive["generation"])
+        done = local_rule.decide(
+            launch,
+            held=progress.held,
+            last_appended=progress.last_appended,
+            on_doubt=self.options.on_doubt,
+        )
+        return done, "local_rule", None if progress.held is None else progress.held["generation"]
+
+    def farewell(self, outcome: Json, source: str, generation: int | None) -> None:
+        """Remember and report what is about to be done. Never raises."""
+        progress, value = self.progress, outcome["value"]
+        launch, identity = progress.launch, progress.identity
+        if launch is None:
+            return
+        with contextlib.suppress(Exception):
+            if identity is not None and value is not None:
+                unit = kernel_key.unit_id(identity.node, launch)
+                self.store.save_appended(unit, value, local_rule.given_for(launch))
+            self.store.save_launch(self.launch_id, self._record(outcome, source))
+        with contextlib.suppress(Exception):
+            if progress.talk is not None:
+                progress.talk.add_fact(
+                    {
+                        "type": "override_applied",
+                        "launch_id": self.launch_id,
+                        "form": "appended" if value is not None else "untouched",
+                        "value": value,
+                        "source": source,
+                        "code": outcome["code"],
+                        "generation": generation,
+                        "added_ms": self._added_ms(),
+                    }
+                )
+                progress.talk.send_facts()
+
+    def _record(self, outcome: Json, source: str) -> Json:
+        return {
+            "launch_id": self.launch_id,
+            "pid": os.getpid(),
+            "started_at_us": time.time_ns() // 1_000,
+            "source": source,
+            **outcome,
+        }
+
+    def _added_ms(self) -> int:
+        return int((time.monotonic() - self.began) * 1_000)
+
+    def say(self, outcome: Json, source: str) -> None:
+        """One line for whoever reads the server's log."""
+        if self.options.quiet:
+            return
+        done = (
+            f"appended {handover.FLAG} {outcome['value']}"
+            if outcome["value"] is not None
+            else "left the command as it is"
+        )
+        why = f"{outcome['code']}, by {source.replace('_', ' ')}"
+        if source == "local_rule":
+            why += f" because of {self.progress.doubt}"
+        _say(f"{done} ({why}; {self._added_ms()} ms)")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the gate; on success this process has become the command and nothing is returned."""
+    began = time.monotonic()
+    own, command = option_lists.split(argv)
+    if not command:
+        return _usage(own)
+    value: str | None = None
+    children = Children()
+    try:
+        value = _decide(own, command, began, children)
+    except Terminated:
+        children.kill_all()
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        children.kill_all()
+        return 128 + signal.SIGINT
+    except BaseException as exc:
+        _say(f"left the command as it is (gate_error_{type(exc).__name__.lower()})")
+    return handover.become(command, value)
+
+
+def _usage(own: list[str]) -> int:
+    parser = option_lists.parser(os.environ)
+    if "-h" in own or "--help" in own:
+        parser.print_help()
+        return 0
+    _say(f"no command: {parser.usage}")
+    return USAGE_STATUS
+
+
+def _decide(own: list[str], command: list[str], began: float, children: Children) -> str | None:
+    try:
+        options = option_lists.read(own, os.environ)
+    except option_lists.UsageError:
+        # The message is not repeated: it quotes what was typed, and a secret may be in it.
+        _say("left the command as it is (usage_error: see smgate-agent launch --help)")
+        return None
+    _obey_termination()
+    gate = Gate(
+        options=options,
+        argv=command,
+        began=began,
+        launch_id=f"launch-{uuid.uuid4().hex}",
+        children=children,
+    )
+    threading.Thread(target=gate.work, daemon=True).start()
+    gate.progress.done.wait(max(0.0, gate.until - time.monotonic()))
+    outcome, source, generation = gate.outcome()
+    parting = threading.Thread(
+        target=gate.farewell, args=(outcome, source, generation), daemon=True
+    )
+    parting.start()
+    parting.join(FAREWELL_S)
+    children.kill_all()
+    gate.say(outcome, source)
+    value = outcome["value"]
+    return None if value is None else str(value)
+
+
+def _obey_termination() -> None:
+    """End on SIGTERM, also as process 1 of a container, where the kernel would drop it."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    with contextlib.suppress(ValueError):  # not the main thread: then nothing can be set
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, end)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"smgate-launch: {text}\n")

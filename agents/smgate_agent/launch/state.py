@@ -1,0 +1,158 @@
+"""The node's state folder: credential, last verified directive, what was appended last.
+
+Any of it may be missing, unreadable, full or read-only: reading gives None, writing is tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smgate_agent.launch import ed25519, kernel_key, shapes
+
+Json = dict[str, Any]
+FILE_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this node is. Without a credential it can only verify and use the agent's socket."""
+
+    node: str
+    public_key: str
+    incarnation: str | None = None
+    controller_url: str | None = None
+    credential: str | None = None
+
+
+def read_json(path: Path) -> Json | None:
+    """The object in a file, or None."""
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(FILE_BYTES_MAX + 1)
+        value = shapes.parse(body) if len(body) <= FILE_BYTES_MAX else None
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_json(path: Path, value: Json) -> bool:
+    """Replace a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(value, stream, sort_keys=True)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        return False
+    return True
+
+
+def identity_of(value: Json | None) -> Identity | None:
+    """An identity from its JSON, or None if the node or the pinned key is missing."""
+    if value is None:
+        return None
+    node = shapes.kept(shapes.NAME, value.get("node"))
+    public_key = shapes.kept(shapes.PUBLIC_KEY, value.get("public_key"))
+    if node is None or public_key is None:
+        return None
+    url, credential = value.get("controller_url"), value.get("credential")
+    return Identity(
+        node=node,
+        public_key=public_key,
+        incarnation=shapes.kept(shapes.NAME, value.get("incarnation")),
+        controller_url=url if isinstance(url, str) else None,
+        credential=credential if isinstance(credential, str) and credential.isascii() else None,
+    )
+
+
+@dataclass(frozen=True)
+class Store:
+    """The state folder."""
+
+    folder: Path
+
+    def identity(self, path: str | None) -> Identity | None:
+        """The enrolment written by `smgate-agent enroll`, or the file named instead."""
+        return identity_of(read_json(Path(path) if path else self.folder / "credential.json"))
+
+    def held(self, identity: Identity) -> Json | None:
+        """The last directive for this node whose signature still verifies, or None."""
+        saved = read_json(self.folder / "directive.json")
+        try:
+            return verified(saved, identity)
+        except shapes.MalformedError:
+            return None
+
+    def save_directive(self, signed: Json, directive: Json, identity: Identity) -> None:
+        """Keep a verified directive, unless a newer one of its log is there already."""
+        if not is_older(directive, self.held(identity)):
+            write_json(self.folder / "directive.json", signed)
+
+    def last_appended(self, unit: str) -> Json | None:
+        """What was appended last for a unit, and what it was given for."""
+        return read_json(self._unit_file(unit))
+
+    def save_appended(self, unit: str, value: str, given_for: Json) -> None:
+        """Remember what is being appended."""
+        write_json(self._unit_file(unit), {"unit": unit, "value": value, "given_for": given_for})
+
+    def model(self, digest: str) -> Json | None:
+        """The last reading of a model path and revision."""
+        return read_json(self.folder / "models" / f"{digest}.json")
+
+    def save_model(self, digest: str, reading: Json) -> None:
+        """Remember a reading of a model path and revision."""
+        if self.model(digest) != reading:
+            write_json(self.folder / "models" / f"{digest}.json", reading)
+
+    def save_launch(self, launch_id: str, record: Json) -> None:
+        """Leave word for the resident agent which process this launch became."""
+        write_json(self.folder / "launches" / f"{launch_id}.json", record)
+
+    def _unit_file(self, unit: str) -> Path:
+        name = kernel_key.canonical_digest(unit) if "/" in unit else unit
+        return self.folder / "last_appended" / f"{name}.json"
+
+
+def verified(signed: object, identity: Identity) -> Json:
+    """The directive inside, if it is signed by the pinned key and meant for this node.
+
+    Raises:
+        MalformedError: its text is the code of what is wrong.
+    """
+    envelope = shapes.signed_directive(signed)
+    text = str(envelope["signed"])
+    try:
+        message = text.encode()
+    except UnicodeEncodeError as exc:
+        raise shapes.MalformedError("directive_malformed") from exc
+    if not ed25519.verify_hex(identity.public_key, message, str(envelope["signature"])):
+        raise shapes.MalformedError("signature_bad")
+    directive = shapes.directive(text)
+    if directive["node"] != identity.node:
+        raise shapes.MalformedError("directive_of_another_node")
+    return directive
+
+
+def is_older(directive: Json, held: Json | None) -> bool:
+    """Whether a directive comes before the one that is held.
+
+    Within one log the generation orders them. After a restore the log has a new incarnation; then
+    the controller's own time says which log is the newer one.
+    """
+    if held is None:
+        return False
+    if directive["incarnation"] == held["incarnation"]:
+        return bool(directive["generation"] < held["generation"])
+    return bool(directive["issued_at_us"] < held["issued_at_us"])

@@ -1,0 +1,24 @@
+"""The probe: checks that run in SGLang's own Python, as a child that may crash without harm.
+
+Standard library, torch and flashinfer only, any version. `probe CHECK` prints one marked line of
+JSON; what the imported packages print goes to stderr.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION = "1"
+"""Part of every result: a check counts only if this version passed on a baseline GPU."""
+
+CHECKS = ("inventory", "api_boundary")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one check and print its result."""
+    from smgate_agent.probe import runner
+
+    return runner.main(argv)

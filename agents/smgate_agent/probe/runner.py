@@ -1,0 +1,52 @@
+"""Runs one check and prints its result, whatever the imported packages do."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from smgate_agent import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MARK = "smgate-result "
+USAGE_STATUS = 2
+STDOUT, STDERR = 1, 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the result as one marked line on the real stdout; the status is 0 for any result."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: probe CHECK\n")
+        return USAGE_STATUS
+    result = run(argv[0])
+    line = MARK + json.dumps({"check": argv[0], "probe_version": probe.VERSION, **result}) + "\n"
+    sys.stdout.flush()
+    os.write(_ANSWER, line.encode())
+    # Packages may have left threads and exit handlers behind that hang or crash at shutdown.
+    os._exit(0)
+
+
+_ANSWER = STDOUT
+
+
+def run(name: str) -> dict[str, Any]:
+    """The result of one check: outcome, reason, numbers."""
+    global _ANSWER  # noqa: PLW0603 (the one place where the real stdout is put aside)
+    if name not in probe.CHECKS:
+        return {"outcome": "skipped", "reason": "check_unknown_here", "numbers": {}}
+    _ANSWER = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        check = importlib.import_module(f"smgate_agent.probe.{name}")
+        result: dict[str, Any] = check.run()
+    except SystemExit:
+        return {"outcome": "error", "reason": "import_exited", "numbers": {}}
+    except BaseException as exc:
+        reason = f"check_raised_{type(exc).__name__.lower()}"[:80]
+        return {"outcome": "error", "reason": reason, "numbers": {}}
+    return result
