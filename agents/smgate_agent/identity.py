@@ -29,8 +29,11 @@ _CREATED: Final = 201
 class EnrollError(Exception):
     """Enrolment did not happen; code, sentence and next step for a person."""
 
-    def __init__(self, code: str, message: str, next_step: str) -> None:
+    def __init__(
+        self, code: str, message: str, next_step: str, *, status: int | None = None
+    ) -> None:
         super().__init__(message)
+        self.status = status
         self.code = code
         self.message = message
         self.next_step = next_step
@@ -145,5 +148,6 @@ def _refused(answer: http1.Answer) -> EnrollError:
             "enroll_refused",
             f"The controller answered {answer.status} without saying why.",
             "Check that the URL is a smgate controller.",
+            status=answer.status,
         )
-    return EnrollError(problem.code, problem.message, problem.next_step)
+    return EnrollError(problem.code, problem.message, problem.next_step, status=answer.status)

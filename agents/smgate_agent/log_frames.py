@@ -35,17 +35,15 @@ class Framer:
         self._skipping = False
         self._parts: dict[bytes, bytearray] = {}
         self.malformed = 0
-
-    @property
-    def at_boundary(self) -> bool:
-        """No line is unfinished: reading may resume here without what came before."""
-        return not self._rest and not self._skipping and not any(self._parts.values())
+        self.unfinished_bytes = 0
+        """Fed since the last moment at which no line was open: reading may resume there."""
 
     def reset(self) -> None:
         """Forget unfinished lines: the file was cut or replaced."""
         self._rest.clear()
         self._parts.clear()
         self._skipping = False
+        self.unfinished_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Every line that this chunk finishes."""
@@ -57,7 +55,11 @@ class Framer:
                 self._keep(chunk[start:end])
                 yield from self._record(bytes(self._rest))
             self._rest.clear()
+            self.unfinished_bytes += end + 1 - start
+            if not any(self._parts.values()):
+                self.unfinished_bytes = 0
             start = end + 1
+        self.unfinished_bytes += len(chunk) - start
         if not self._skipping:
             self._keep(chunk[start:])
             if len(self._rest) >= LINE_BYTES_MAX:

@@ -43,12 +43,16 @@ class Tail:
             self._file.close()
             self._file = None
 
-    def place(self) -> Place | None:
-        """Where the next read begins."""
+    def place(self, *, behind_bytes: int = 0) -> Place | None:
+        """Where the next read begins, or some bytes before that."""
         if self._file is None:
             return None
         status = os.fstat(self._file.fileno())
-        return Place(device=status.st_dev, inode=status.st_ino, offset=self._file.tell())
+        return Place(
+            device=status.st_dev,
+            inode=status.st_ino,
+            offset=max(0, self._file.tell() - behind_bytes),
+        )
 
     def read(self) -> Piece:
         """The next bytes; empty when there is nothing new, or no file."""

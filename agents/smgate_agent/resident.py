@@ -1,0 +1,304 @@
+"""The resident agent: starts its threads, reports the node, keeps the status file, stops in time.
+
+The only module that catches broadly: a thread that fails is counted, logged and started again,
+because watching seven servers must not end with the eighth.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+import smgate_agent
+from smgate.wire import facts
+from smgate_agent import (
+    clock,
+    config,
+    controller_link,
+    delivery,
+    directive_poll,
+    files,
+    gate_socket,
+    identity,
+    metrics,
+    nvml,
+    outbox,
+    watch,
+)
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE: Final = "agent.lock"
+STATUS_FILE: Final = "status.json"
+OUTBOX_FILE: Final = "outbox.db"
+
+_ROUND_S: Final = 1.0
+"""Period of the housekeeping loop; every reaction of its own is bounded by it."""
+_STATUS_PERIOD_S: Final = 30.0
+_NODE_PERIOD_S: Final = 60.0
+_RESTART_THREAD_S: Final = 5.0
+_STOP_S: Final = 1.5
+"""Threads get this long; with the rest, SIGTERM is obeyed within two seconds."""
+_XID_WAIT_MS: Final = 1000
+
+
+class AlreadyRunningError(Exception):
+    """Another resident agent holds the state directory."""
+
+
+class Edges:
+    """What the agent takes from outside: time, ids, chance, and the signature check."""
+
+    def __init__(
+        self,
+        *,
+        clock_: clock.Clock,
+        new_id: Callable[[], str],
+        jitter: Callable[[], float],
+        verify: directive_poll.Verify,
+    ) -> None:
+        self.clock = clock_
+        self.new_id = new_id
+        self.jitter = jitter
+        self.verify = verify
+
+
+class Resident:
+    """One resident agent and everything it runs."""
+
+    def __init__(self, settings: config.AgentConfig, edges: Edges) -> None:
+        self._settings = settings
+        self._edges = edges
+        self._state_dir = Path(settings.state_dir)
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self._state_dir)
+        self.stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.metrics = metrics.Metrics(instance.id for instance in settings.instance)
+        self.outbox = outbox.Outbox(
+            self._state_dir / OUTBOX_FILE,
+            clock_=edges.clock,
+            new_id=edges.new_id,
+            bytes_max=settings.outbox_bytes_max,
+        )
+        self._nvml = nvml.Nvml()
+        self._inventory = nvml.Inventory()
+        self._faults = nvml.FaultLog(edges.clock)
+        self._watchers = [
+            watch.Watcher(
+                instance,
+                settings,
+                outbox_=self.outbox,
+                metrics_=self.metrics,
+                clock_=edges.clock,
+                stop=self.stop,
+                faults=self._faults,
+            )
+            for instance in settings.instance
+        ]
+        self._credential: identity.Credential | None = None
+        self._holder: directive_poll.Holder | None = None
+        self._links: dict[str, controller_link.Link] = {}
+        self._socket: gate_socket.GateSocket | None = None
+        self._gap_rounds: list[int] | None = None
+        self._node_due_s = 0.0
+        self._status_due_s = 0.0
+        self._status: bytes = b""
+
+    def ask_to_stop(self) -> None:
+        """From a signal handler: end soon."""
+        self.stop.set()
+        self.outbox.appended.set()
+
+    def run(self) -> None:
+        """Run until asked to stop."""
+        try:
+            with self._nvml:
+                if self._settings.metrics_port:
+                    self.metrics.serve(self._settings.metrics_port)
+                for watcher in self._watchers:
+                    self._start(f"watch {watcher.declared.id}", watcher.run)
+                self._start("xid", self._watch_faults)
+                while not self.stop.is_set():
+                    self._round()
+                    self.stop.wait(_ROUND_S)
+                self._end()
+        finally:
+            self.outbox.close()
+            self._lock.close()
+
+    def _round(self) -> None:
+        now_s = self._edges.clock.monotonic_s()
+        if self._credential is None:
+            self._connect()
+        if now_s >= self._node_due_s:
+            self._node_due_s = now_s + _NODE_PERIOD_S
+            self._report_node()
+        self._close_gap()
+        self._show(now_s)
+
+    def _connect(self) -> None:
+        """Begin to talk to the controller as soon as the node is enrolled."""
+        credential = identity.load(self._state_dir)
+        if credential is None:
+            return
+        self._credential = credential
+        holder = directive_poll.Holder(
+            self._state_dir, credential=credential, verify=self._edges.verify
+        )
+        self._holder = holder
+        deliverer = delivery.Deliverer(
+            link=self._link("facts", credential),
+            outbox_=self.outbox,
+            jitter=self._edges.jitter,
+            stop=self.stop,
+        )
+        poller = directive_poll.Poller(
+            link=self._link("directive", credential),
+            holder=holder,
+            clock_=self._edges.clock,
+            wait_s=self._settings.directive_wait_s,
+            jitter=self._edges.jitter,
+            stop=self.stop,
+            on_new_incarnation=self.outbox.rewind,
+        )
+        self._start("facts", deliverer.run)
+        self._start("directive", poller.run)
+        self._listen(credential)
+
+    def _link(self, name: str, credential: identity.Credential) -> controller_link.Link:
+        link = self._new_link(credential, keep_alive=True)
+        self._links[name] = link
+        return link
+
+    def _new_link(
+        self, credential: identity.Credential, *, keep_alive: bool
+    ) -> controller_link.Link:
+        return controller_link.Link(
+            credential,
+            clock_=self._edges.clock,
+            ca_file=self._settings.ca_file,
+            keep_alive=keep_alive,
+        )
+
+    def _listen(self, credential: identity.Credential) -> None:
+        path = Path(self._settings.socket)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._socket = gate_socket.GateSocket(
+                path,
+                credential=credential,
+                state_dir=self._state_dir,
+                new_link=lambda: self._new_link(credential, keep_alive=False),
+            )
+        except OSError as exc:
+            log.error("Cannot listen for launch gates at %s: %s", path, exc)  # noqa: TRY400 # no bug
+            return
+        self._start("gate socket", self._socket.serve_forever)
+
+    def _report_node(self) -> None:
+        self._inventory = nvml.keep_known(self._inventory, self._nvml.inventory())
+        self.metrics.gpus.set(len(self._inventory.gpus))
+        settings = self._settings
+        report = facts.NodeReported(
+            agent_version=smgate_agent.VERSION,
+            gpus=self._inventory.gpus,
+            driver_version=self._inventory.driver_version,
+            rack=settings.rack,
+            chassis=settings.chassis,
+            pool=settings.pool,
+            ephemeral=settings.ephemeral,
+        )
+        self.outbox.report("node", report)
+
+    def _watch_faults(self) -> None:
+        for fault in self._nvml.faults(wait_ms=_XID_WAIT_MS):
+            if self.stop.is_set():
+                return
+            if fault is not None and self._faults.add(fault):
+                self.outbox.append(facts.GpuFaultSeen(gpu_uuid=fault.gpu_uuid, xid=fault.xid))
+
+    def _close_gap(self) -> None:
+        """After a gap everything is said again; when each watcher has, the gap is closed."""
+        if not self.outbox.standing().gap_open:
+            self._gap_rounds = None
+            return
+        rounds = [watcher.rounds for watcher in self._watchers]
+        if self._gap_rounds is None:
+            self._gap_rounds = rounds
+            self._node_due_s = 0.0
+            return
+        # Two rounds: the first may have begun before the gap.
+        if all(now >= then + 2 for now, then in zip(rounds, self._gap_rounds, strict=True)):
+            self.outbox.close_gap()
+
+    def _show(self, now_s: float) -> None:
+        standing = self.outbox.standing()
+        held = self._holder.held if self._holder is not None else None
+        reachable = any(link.state.reachable for link in self._links.values())
+        self.metrics.outbox_depth.set(standing.depth)
+        self.metrics.outbox_dropped.set(standing.dropped)
+        self.metrics.reachable.set(reachable)
+        self.metrics.enrolled.set(self._credential is not None)
+        self.metrics.last_acknowledged.set((standing.last_acknowledged_at_us or 0) / 1e6)
+        self.metrics.generation.set(held.generation if held is not None else 0)
+        status = msgspec.json.encode(
+            {
+                "pid": os.getpid(),
+                "links": {name: link.state for name, link in self._links.items()},
+                "gpus": self._inventory.gpus,
+                "gpus_reason": self._inventory.reason,
+                "dropped": standing.dropped,
+                "instances": {w.declared.id: w.view for w in self._watchers},
+            }
+        )
+        if status == self._status and now_s < self._status_due_s:
+            return
+        self._status, self._status_due_s = status, now_s + _STATUS_PERIOD_S
+        whole = {"written_at_us": self._edges.clock.now_us(), "status": msgspec.Raw(status)}
+        try:
+            files.write_atomic(
+                self._state_dir / STATUS_FILE, msgspec.json.encode(whole), mode=0o644
+            )
+        except OSError as exc:
+            log.warning("Cannot write the status file: %s", exc)
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=self._supervise, args=(name, work), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _supervise(self, name: str, work: Callable[[], None]) -> None:
+        while not self.stop.is_set():
+            try:
+                work()
+                return
+            except Exception:
+                log.exception("A thread failed and is started again: %s", name)
+                self.stop.wait(_RESTART_THREAD_S)
+
+    def _end(self) -> None:
+        for link in self._links.values():
+            link.close()
+        if self._socket is not None:
+            self._socket.stop()
+        deadline_s = self._edges.clock.monotonic_s() + _STOP_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - self._edges.clock.monotonic_s()))
+
+
+def _lock(state_dir: Path) -> IO[bytes]:
+    file = (state_dir / LOCK_FILE).open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        file.close()
+        raise AlreadyRunningError(str(state_dir)) from exc
+    return file
