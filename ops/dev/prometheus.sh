@@ -1,10 +1,10 @@
 #!/bin/sh
-# Print the folder that holds `prometheus` and `promtool`.
+# Print the folder that holds `prometheus`, `promtool`, `prometheus-alertmanager` and `amtool`.
 #
-#   ops/dev/prometheus.sh           the system's own, else Debian's package unpacked under .cache/
+#   ops/dev/prometheus.sh           the system's own, else Debian's packages unpacked under .cache/
 #   ops/dev/prometheus.sh --where   the same, but fetches nothing
 #
-# The package is not installed: its archive is downloaded with lists and caches of our own and
+# The packages are not installed: their archives are downloaded with lists and caches of our own and
 # unpacked, so it needs no root and starts no service. The rules are written to the grammar of
 # Debian 12's 2.42, which every later version reads.
 set -eu
@@ -18,7 +18,13 @@ fail() {
   exit 1
 }
 
-works() { "$1/prometheus" --version >/dev/null 2>&1 && "$1/promtool" --version >/dev/null 2>&1; }
+install_it="install Debian's prometheus (2.42 or newer) and prometheus-alertmanager on this machine"
+
+works() {
+  for program in prometheus promtool prometheus-alertmanager amtool; do
+    "$1/$program" --version >/dev/null 2>&1 || return 1
+  done
+}
 
 found() {
   system=$(command -v prometheus 2>/dev/null) || system=
@@ -33,12 +39,12 @@ found() {
 
 found && exit 0
 if [ "${1:-}" = --where ]; then
-  fail "there is no Prometheus on PATH and none was unpacked." "make prometheus"
+  fail "there is no Prometheus with its Alertmanager on PATH, and none was unpacked." "make prometheus"
 fi
 for tool in apt-get dpkg-deb; do
   command -v "$tool" >/dev/null ||
-    fail "there is no Prometheus on PATH, and without $tool none can be unpacked." \
-      "install Prometheus 2.42 or newer so that prometheus and promtool are on PATH"
+    fail "there is no Prometheus with its Alertmanager on PATH, and no $tool to unpack one." \
+      "$install_it"
 done
 
 mkdir -p "$root/.cache"
@@ -46,7 +52,7 @@ exec 9>"$root/.cache/prometheus.lock"
 flock 9
 found && exit 0
 
-echo "prometheus.sh: unpacking Debian's package" >&2
+echo "prometheus.sh: unpacking Debian's packages" >&2
 work=$root/.cache/prometheus.new
 rm -rf "$work"
 mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/tree"
@@ -60,18 +66,19 @@ apt() {
 }
 attempts_max=3
 attempt=1
-until apt update && apt download prometheus; do
+until apt update && apt download prometheus prometheus-alertmanager; do
   if [ "$attempt" -ge "$attempts_max" ]; then
-    fail "Debian's package 'prometheus' could not be downloaded (apt's words are above)." \
-      "connect to a Debian mirror, or install Prometheus so that prometheus and promtool are on PATH"
+    fail "Debian's package of Prometheus could not be downloaded (apt's words are above)." \
+      "connect to a Debian mirror, or $install_it"
   fi
   attempt=$((attempt + 1))
   echo "prometheus.sh: attempt $attempt of $attempts_max" >&2
   sleep 5
 done
-dpkg-deb --extract "$work"/prometheus_*.deb "$work/tree"
+for package in "$work"/prometheus*.deb; do
+  dpkg-deb --extract "$package" "$work/tree"
+done
 rm -rf "$unpacked"
 mv "$work/tree" "$unpacked"
 rm -rf "$work"
-found || fail "the unpacked Prometheus does not run on this machine." \
-  "install Prometheus 2.42 or newer so that prometheus and promtool are on PATH"
+found || fail "the unpacked Prometheus does not run on this machine." "$install_it"
