@@ -67,13 +67,15 @@ def _cleared(fleet: Fleet, recorded: Recorded, event: decisions.BuildCleared) ->
 
 
 def _granted(fleet: Fleet, recorded: Recorded, event: decisions.Granted) -> None:
-    fleet.units[event.unit].ever_granted = True
-    fleet.units[event.unit].grant = Grant(
+    unit = fleet.units[event.unit]
+    unit.ever_granted = True
+    unit.grant = Grant(
         kernel_keys=event.kernel_keys,
         rollout=event.rollout,
         wave=event.wave,
         position=recorded.position,
         since_led_us=fleet.led_us(recorded.at_us),
+        launched=unit.launch is not None and unit.launch.decided is None,
     )
 
 
@@ -84,6 +86,8 @@ def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) 
     for uuid in event.gpu_uuids:
         for key in event.kernel_keys:
             fleet.gpu_memory.setdefault((uuid, key), (event.code, recorded.position))
+    if event.code != "pinned_off":
+        fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
     if grant is None or grant.rollout is None:
         return
     for wave in fleet.rollouts[grant.rollout].waves:
@@ -156,6 +160,10 @@ def _episode_closed(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeCl
 
 def _timed_out(fleet: Fleet, recorded: Recorded, event: decisions.WaitTimedOut) -> None:
     fleet.timed_out.add(event.wait)
+    if event.code == "wanted_check":
+        for wanted in fleet.wanted.values():
+            if f"{wanted.kernel_key}/{wanted.launch_id}" == event.subject:
+                wanted.abandoned = True
 
 
 def _adopted(fleet: Fleet, recorded: Recorded, event: decisions.Adopted) -> None:

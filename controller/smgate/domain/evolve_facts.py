@@ -198,6 +198,9 @@ def _note_fallback(
 ) -> None:
     if instance.fallback == phase:
         return
+    unit = fleet.units[instance.unit]
+    if instance.fallback is None and unit.override is not None and unit.override.form == "append":
+        fleet.bad_signs.append((fleet.led_us(fleet.now_us), unit.id))
     instance.fallback = phase
     instance.fallback_position = position
     instance.fallback_excess_bytes = excess_bytes or instance.fallback_excess_bytes

@@ -40,8 +40,7 @@ def layout_class(layout: Layout, a2a: str) -> dict[str, object]:
 def missing_essentials(build: Build) -> tuple[str, ...]:
     """Fields of a build without which it has no kernel key.
 
-    `torch_cuda` is not part of the key,
-    but decides whether SGLang can run the target at all.
+    `torch_cuda` is not part of the key, but decides whether SGLang can run the target at all.
     """
     names = ("sglang_version", "flashinfer_version", "driver_version", "torch_cuda")
     return tuple(name for name in names if getattr(build, name) is None)

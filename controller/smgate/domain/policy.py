@@ -70,8 +70,8 @@ class Policy:
     """Other GPU sets that must pass before a single failure is called a node fault."""
     confirm_timeout_s: int = 3600
     """How long a key may stay suspect before the wait times out and pages."""
-    check_timeout_s: int = 600
-    """How long a wanted check may stay open."""
+    check_timeout_s: int = 100
+    """How long a wanted check may stay open; below the launch gate's deadline of 120 s."""
     evidence_max_age_s: int = 90 * 86400
     """Evidence older than this starts nothing new (it ends nothing)."""
     gather_s: int = 60
@@ -134,8 +134,9 @@ class RolloutPlan:
     """Units restarting or baking at once; one that waits for its owner's restart is not in flight."""
     bake_s: int = 1800
     """Reported serving time with traffic that a unit needs on the target."""
-    min_sample: int = 1
-    """Units that must have an outcome before a wave can pass or a percentage can fail it."""
+    min_sample: int | None = None
+    """Units that must have an outcome before a wave can pass or a percentage can fail it. None: all
+    members. Less lets a wave pass while some still wait for their owner's restart."""
     success_percent: float = 100.0
     """A wave passes at or above this share of good outcomes."""
     failure_percent: float = 1.0
@@ -257,8 +258,9 @@ def validate_plan(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
         "wave_timeout_s",
         "rollout_timeout_s",
     ):
-        if getattr(plan, name) < 1:
-            raise _reject(f"{name} is {getattr(plan, name)}.", "Give at least 1.")
+        value = getattr(plan, name)
+        if value is not None and value < 1:
+            raise _reject(f"{name} is {value}.", "Give at least 1.")
     if plan.bake_s < 0:
         raise _reject("bake_s is negative.", "Give seconds of serving with traffic.")
 

@@ -11,6 +11,7 @@ from smgate.domain import exposure, issues, keys as key_names
 from smgate.domain.context import Answer, Context
 from smgate.domain.state import Rollout
 
+ALL_PERCENT = 100
 PHASE_ORDER = ("running", "paused", "approved", "proposed", "halted")
 
 
@@ -63,7 +64,7 @@ def standing(ctx: Context) -> Answer | None:
 
 
 def completed_for(ctx: Context) -> Rollout | None:
-    """A completed rollout that covers the unit and ran its key."""
+    """A completed rollout that covers the unit and ran its key: to the whole selector, or to it."""
     keys = ctx.kernel_keys
     for rollout in sorted(ctx.fleet.rollouts.values(), key=lambda r: -r.position):
         if (
@@ -71,6 +72,10 @@ def completed_for(ctx: Context) -> Rollout | None:
             and keys is not None
             and set(keys) <= set(rollout.completed_keys)
             and covers(rollout, ctx)
+            and (
+                rollout.plan.waves[-1].percent == ALL_PERCENT
+                or any(ctx.unit.id in wave.units for wave in rollout.waves)
+            )
         ):
             return rollout
     return None

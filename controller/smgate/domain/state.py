@@ -206,11 +206,12 @@ class WantedCheck:
     position: int
     since_led_us: int
     finished: set[str] = field(default_factory=set)
+    abandoned: bool = False
 
     @property
     def open(self) -> bool:
-        """True while a check of it has no result."""
-        return not self.finished.issuperset(self.checks)
+        """True while a check of it has no result and its timer runs."""
+        return not self.abandoned and not self.finished.issuperset(self.checks)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,164 @@
+"""Alarms: computed apart from the decision table, for every unit in every mode.
+
+One episode per (gate, SM, cause), however many units: pages are per episode, never per node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from smgate.domain import context, decisions, exposure, readings
+from smgate.domain.events import Event
+from smgate.domain.state import Episode, Fleet, Instance, Unit
+from smgate.domain.waits import SECOND_US
+
+SENTENCES: Final = {
+    "memory_fallback": "MXFP4 experts are materialised in BF16.",
+    "override_not_in_effect": "A server runs another runner than its launch was told.",
+    "uncontrolled": "A server runs or would run the target with no grant.",
+    "exposed": "A server runs the target and the decision is not the target.",
+    "unit_disagrees": "Ranks of one unit resolved different runners.",
+    "adopted": "Servers were first seen already on the target; a person must rule on them.",
+    "unit_unsteerable": "A server came without a launch gate, so it cannot be told anything.",
+    "model_unknown": "A server's model was never read.",
+    "sm_unknown": "The SM of a GPU was never known.",
+    "sm_mixed": "A unit has GPUs of different SMs.",
+    "no_safe_value": "A safe value was wanted and there is none for this SM, a2a and version.",
+    "override_defeated": "An explicit flag beats the file the override is written to.",
+    "gpu_overlap": "Two live units hold the same GPU.",
+    "build_suspect": "A self-test failed and is being confirmed.",
+    "build_failed": "A self-test failed in two chassis.",
+    "breaker_open": "Too much went bad at once.",
+    "rollout_halted": "A rollout was halted by a bad sign.",
+}
+"""Every cause an alarm can have, with its sentence."""
+
+LOUD_CODES: Final = ("sm_unknown", "sm_mixed", "override_defeated", "unit_unsteerable")
+"""Decision codes that are alarms of their own on an SM the gate is about."""
+
+Condition = tuple[str, str, str, str]
+"""(gate, SM, cause, unit)"""
+
+
+def delivered_wrong(unit: Unit, instance: Instance) -> bool:
+    """True if the instance runs another runner than its launch was told to append."""
+    launch = unit.launch
+    if launch is None or launch.decided is None or instance.effective is None:
+        return False
+    if instance.launch_id not in launch.launch_ids or launch.decided.form != "append":
+        return False
+    return instance.effective.runner != launch.decided.value
+
+
+def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
+    live = unit.live_instances()
+    if any(i.fallback is not None for i in unit.instances.values()):
+        yield "memory_fallback"
+    if any(delivered_wrong(unit, i) for i in live):
+        yield "override_not_in_effect"
+    if exposure.uncontrolled(fleet, unit):
+        yield "uncontrolled"
+    if exposure.exposed(fleet, unit):
+        yield "exposed"
+    if unit.launch is not None and unit.launch.launch_ids == unit.disagreed_launch_ids:
+        yield "unit_disagrees"
+    if unit.adoption == "adopted":
+        yield "adopted"
+    override = unit.override
+    if override is not None:
+        codes = {override.code, override.would.code if override.would else override.code}
+        yield from (code for code in LOUD_CODES if code in codes)
+        if override.no_safe_value:
+            yield "no_safe_value"
+        if "model_unknown" in codes and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit)):
+            yield "model_unknown"
+    if live and any(len(_holders(fleet, uuid)) > 1 for i in live for uuid in i.gpu_uuids):
+        yield "gpu_overlap"
+
+
+def _holders(fleet: Fleet, uuid: str) -> list[str]:
+    return [
+        name
+        for name in fleet.gpu_units.get(uuid, ())
+        if fleet.units[name].live and fleet.units[name].live_instances()
+    ]
+
+
+def conditions(fleet: Fleet, now_us: int) -> list[Condition]:
+    """Every alarm condition that holds now."""
+    found: list[Condition] = []
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        if not unit.live:
+            continue
+        causes = list(_unit_causes(fleet, unit))
+        if not causes:
+            continue
+        ctx = context.of_unit(fleet, unit, now_us)
+        gate = ctx.gate.id if ctx.gate is not None else "none"
+        sm = ctx.sm or exposure.unit_sm(fleet, unit) or "unknown"
+        found.extend((gate, sm, cause, name) for cause in causes)
+    for key in sorted(fleet.keys):
+        evidence = fleet.keys[key]
+        if evidence.standing in ("suspect", "failed"):
+            found.append(("none", evidence.sm, f"build_{evidence.standing}", key))
+    for name in sorted(fleet.rollouts):
+        rollout = fleet.rollouts[name]
+        if rollout.phase == "halted" and rollout.halted_code != "by_person":
+            found.append((rollout.plan.gate, rollout.plan.sm, "rollout_halted", name))
+    if fleet.breaker_position is not None:
+        found.extend(("none", "all", "breaker_open", name) for name in fleet.breaker_units)
+    return found
+
+
+def open_episodes(fleet: Fleet) -> dict[tuple[str, str, str], Episode]:
+    """Episodes that are not closed, by (gate, SM, cause)."""
+    return {(e.gate, e.sm, e.cause): e for e in fleet.episodes.values() if e.closed_us is None}
+
+
+def episodes(fleet: Fleet, now_us: int) -> list[Event]:
+    """Episodes to open, update or close now."""
+    wanted: dict[tuple[str, str, str], list[str]] = {}
+    for gate, sm, cause, name in conditions(fleet, now_us):
+        wanted.setdefault((gate, sm, cause), []).append(name)
+    standing = open_episodes(fleet)
+    found: list[Event] = []
+    for key in sorted(wanted):
+        units = tuple(sorted(set(wanted[key])))
+        if key not in standing:
+            gate, sm, cause = key
+            found.append(
+                decisions.EpisodeOpened(
+                    episode=f"{cause}/{sm}/{gate}/{fleet.position}",
+                    gate=gate,
+                    sm=sm,
+                    cause=cause,
+                    units=units,
+                    sentence=SENTENCES[cause],
+                )
+            )
+        elif standing[key].units != units or standing[key].absent_led_us is not None:
+            found.append(decisions.EpisodeUpdated(episode=standing[key].id, units=units))
+    for key in sorted(set(standing) - set(wanted)):
+        episode = standing[key]
+        if episode.absent_led_us is None:
+            found.append(decisions.EpisodeUpdated(episode=episode.id, units=()))
+        elif quiet_left_us(fleet, episode, now_us) <= 0:
+            found.append(decisions.EpisodeClosed(episode=episode.id))
+    return found
+
+
+def quiet_left_us(fleet: Fleet, episode: Episode, now_us: int) -> int:
+    """How long an episode whose cause is absent stays open."""
+    assert episode.absent_led_us is not None
+    quiet_us = fleet.policy.episode_quiet_s * SECOND_US
+    return quiet_us - (fleet.led_us(now_us) - episode.absent_led_us)
+
+
+def active_fallbacks(fleet: Fleet) -> Iterator[tuple[str, Instance]]:
+    """(SM, instance) of every instance in or just crashed by a memory fallback."""
+    for name in sorted(fleet.instances):
+        instance = fleet.instances[name]
+        if instance.fallback is not None:
+            yield readings.instance_sm(fleet, instance) or "unknown", instance

@@ -1,0 +1,228 @@
+"""Commands to events: what a person asks, against what stands. Pure.
+
+An empty answer means that it is so already. A refusal has a code, a sentence and a next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from smgate.domain import commands, policy, rollout_commands, rulings, unit_commands
+from smgate.domain.errors import RejectedError
+from smgate.domain.events import Event
+from smgate.domain.state import Fleet
+from smgate.domain.values import Mode
+
+ROLE_FOR: Final = {"narrows": ("operator", "approver", "admin"), "widens": ("approver", "admin")}
+"""Roles that may give a command, by its direction."""
+
+TEXT_MAX: Final = 2000
+
+
+def decide(
+    fleet: Fleet, command: commands.Command, *, by: str, roles: frozenset[str]
+) -> tuple[Event, ...]:
+    """Decide one command of one person.
+
+    Args:
+        fleet: the folded log.
+        command: what is asked.
+        by: the person's name.
+        roles: the person's roles.
+
+    Raises:
+        RejectedError: with the code, e.g. `forbidden`, `reason_needed`, `unknown_unit`,
+            `same_person`, `not_running`.
+    """
+    direction = commands.direction_of(command)
+    if not roles & set(ROLE_FOR[direction]):
+        raise RejectedError(
+            code="forbidden",
+            message=f"This command {direction}; it needs the role {ROLE_FOR[direction][0]}.",
+            next_step="Ask somebody who has it, or use another token.",
+        )
+    reason = command.reason.strip()
+    if not reason:
+        raise RejectedError(
+            code="reason_needed", message="A reason is needed.", next_step="Give --reason."
+        )
+    if len(reason) > TEXT_MAX:
+        raise RejectedError(
+            code="too_long",
+            message=f"The reason is {len(reason)} characters.",
+            next_step=f"At most {TEXT_MAX}.",
+        )
+    return _HANDLERS[type(command)](fleet, command, by)
+
+
+def _gate(fleet: Fleet, name: str) -> policy.Gate:
+    gate = fleet.gates.get(name)
+    if gate is None:
+        raise RejectedError(
+            code="unknown_gate", message=f"No gate {name!r}.", next_step="See `smgate gate show`."
+        )
+    return gate
+
+
+def _publish_gate(fleet: Fleet, command: commands.PublishGate, by: str) -> tuple[Event, ...]:
+    policy.validate_gate(command.gate)
+    for other in fleet.gates.values():
+        if other.id != command.gate.id and other.architecture == command.gate.architecture:
+            raise RejectedError(
+                code="bad_policy",
+                message=f"Gate {other.id} has architecture {other.architecture} already.",
+                next_step="Two gates cannot decide for one model; replace the other.",
+            )
+    if fleet.gates.get(command.gate.id) == command.gate:
+        return ()
+    return (rulings.GatePublished(gate=command.gate, reason=command.reason),)
+
+
+def _set_mode(fleet: Fleet, command: commands.SetGateMode, by: str) -> tuple[Event, ...]:
+    _gate(fleet, command.gate)
+    if not policy.is_sm(command.sm):
+        raise RejectedError(
+            code="bad_sm", message=f"{command.sm!r} is not major.minor.", next_step="Write 10.7."
+        )
+    current: Mode = fleet.mode_of(command.gate, command.sm)
+    if current == command.mode:
+        return ()
+    return (
+        rulings.GateModeSet(
+            gate=command.gate, sm=command.sm, mode=command.mode, reason=command.reason
+        ),
+    )
+
+
+def _sms(fleet: Fleet, gate: str, sms: tuple[str, ...]) -> tuple[str, ...]:
+    found = _gate(fleet, gate)
+    for sm in sms:
+        if sm not in found.candidate_sms + found.baseline_sms:
+            raise RejectedError(
+                code="bad_sm",
+                message=f"SM {sm} is not in gate {gate}.",
+                next_step=f"One of {', '.join(found.candidate_sms + found.baseline_sms)}.",
+            )
+    return tuple(sorted(set(sms or found.candidate_sms)))
+
+
+def _disable(fleet: Fleet, command: commands.DisableGate, by: str) -> tuple[Event, ...]:
+    sms = _sms(fleet, command.gate, command.sms)
+    new = tuple(sm for sm in sms if (command.gate, sm) not in fleet.disabled)
+    if not new:
+        return ()
+    return (rulings.GateDisabled(gate=command.gate, sms=new, reason=command.reason),)
+
+
+def _enable(fleet: Fleet, command: commands.EnableGate, by: str) -> tuple[Event, ...]:
+    sms = _sms(fleet, command.gate, command.sms)
+    off = tuple(sm for sm in sms if (command.gate, sm) in fleet.disabled)
+    if not off:
+        return ()
+    return (rulings.GateEnabled(gate=command.gate, sms=off, reason=command.reason),)
+
+
+def _publish_policy(fleet: Fleet, command: commands.PublishPolicy, by: str) -> tuple[Event, ...]:
+    policy.validate_policy(command.policy)
+    if command.policy == fleet.policy:
+        return ()
+    return (rulings.PolicyPublished(policy=command.policy, reason=command.reason),)
+
+
+def _publish_issue(fleet: Fleet, command: commands.PublishIssue, by: str) -> tuple[Event, ...]:
+    policy.validate_issue(command.issue)
+    if fleet.issues.get(command.issue.id) == command.issue:
+        return ()
+    return (rulings.IssuePublished(issue=command.issue, reason=command.reason),)
+
+
+def _withdraw_issue(fleet: Fleet, command: commands.WithdrawIssue, by: str) -> tuple[Event, ...]:
+    if command.issue_id not in fleet.issues:
+        raise RejectedError(
+            code="unknown_issue",
+            message=f"No known issue {command.issue_id!r}.",
+            next_step="See `smgate issue ls`.",
+        )
+    return (rulings.IssueWithdrawn(issue_id=command.issue_id, reason=command.reason),)
+
+
+PACKAGES: Final = (
+    "sglang_version",
+    "sglang_commit",
+    "flashinfer_version",
+    "flashinfer_commit",
+    "jit_cache_version",
+    "cubin_version",
+    "cute_dsl_version",
+    "cuda_toolkit",
+    "torch_version",
+    "torch_cuda",
+    "image_digest",
+)
+"""Packages an image may announce: the fields of a build that do not depend on the node."""
+
+
+def _announce(fleet: Fleet, command: commands.AnnounceBuild, by: str) -> tuple[Event, ...]:
+    unknown = sorted(set(command.packages) - set(PACKAGES))
+    if unknown:
+        raise RejectedError(
+            code="unknown_package",
+            message=f"Unknown package {unknown[0]!r}.",
+            next_step=f"One of {', '.join(PACKAGES)}.",
+        )
+    for needed in ("sglang_version", "flashinfer_version", "torch_cuda"):
+        if needed not in command.packages:
+            raise RejectedError(
+                code="unknown_package",
+                message=f"An announced build needs {needed}.",
+                next_step="Without it no kernel key can be worked out.",
+            )
+    before = fleet.announced.get(command.name)
+    if before is not None and before.packages == command.packages:
+        return ()
+    return (
+        rulings.BuildAnnounced(name=command.name, packages=command.packages, reason=command.reason),
+    )
+
+
+def _declare_freeze(fleet: Fleet, command: commands.DeclareFreeze, by: str) -> tuple[Event, ...]:
+    if command.id in fleet.freezes:
+        return ()
+    return (rulings.FreezeDeclared(id=command.id, reason=command.reason),)
+
+
+def _lift_freeze(fleet: Fleet, command: commands.LiftFreeze, by: str) -> tuple[Event, ...]:
+    if command.id not in fleet.freezes:
+        raise RejectedError(
+            code="unknown_freeze",
+            message=f"No freeze {command.id!r} is in force.",
+            next_step="See `smgate freeze ls`.",
+        )
+    return (rulings.FreezeLifted(id=command.id, reason=command.reason),)
+
+
+def _reset_breaker(fleet: Fleet, command: commands.ResetBreaker, by: str) -> tuple[Event, ...]:
+    if fleet.breaker_position is None:
+        return ()
+    return (rulings.BreakerReset(reason=command.reason),)
+
+
+Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
+
+_HANDLERS: Final[dict[type, Handler]] = {
+    commands.PublishGate: _publish_gate,
+    commands.SetGateMode: _set_mode,
+    commands.DisableGate: _disable,
+    commands.EnableGate: _enable,
+    commands.PublishPolicy: _publish_policy,
+    commands.PublishIssue: _publish_issue,
+    commands.WithdrawIssue: _withdraw_issue,
+    commands.AnnounceBuild: _announce,
+    commands.DeclareFreeze: _declare_freeze,
+    commands.LiftFreeze: _lift_freeze,
+    commands.ResetBreaker: _reset_breaker,
+    **unit_commands.HANDLERS,
+    **rollout_commands.HANDLERS,
+}
+"""One handler per command; a test holds the keys equal to the union `commands.Command`."""

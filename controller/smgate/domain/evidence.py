@@ -1,0 +1,185 @@
+"""The standing of kernel keys: qualified by count, suspect on the first failure, failed on the second.
+
+A count, because a wrong kernel fails everywhere: three distinct GPU sets of the pool find a kernel
+that is wrong on this SM as surely as three hundred would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smgate.domain import decisions, readings
+from smgate.domain.events import Event
+from smgate.domain.evolve_checks import BAD_OUTCOMES
+from smgate.domain.policy import Gate
+from smgate.domain.state import Fleet, GpuSet, KeyEvidence, Rank, SetEvidence, Unit
+
+CONFIRM_ASKS_MAX = 3
+"""Other GPU sets asked to confirm a first failure."""
+
+
+def gate_of_key(fleet: Fleet, evidence: KeyEvidence) -> Gate | None:
+    """The gate whose required checks judge this key."""
+    for name in sorted(fleet.gates):
+        gate = fleet.gates[name]
+        if evidence.sm in gate.candidate_sms + gate.baseline_sms:
+            return gate
+    return None
+
+
+def passed(result: SetEvidence, gate: Gate) -> bool:
+    """True if every required check of this GPU set has passed and none has failed."""
+    return all(
+        check in result.worst and result.worst[check].outcome == "passed"
+        for check in gate.required_checks
+    )
+
+
+def failed_check(result: SetEvidence, gate: Gate) -> str | None:
+    """The first required check that failed on this GPU set."""
+    for check in gate.required_checks:
+        if check in result.worst and result.worst[check].outcome in BAD_OUTCOMES:
+            return check
+    return None
+
+
+def passing_sets(evidence: KeyEvidence, gate: Gate, *, pool_only: bool) -> list[GpuSet]:
+    """Disjoint GPU sets that passed, in a stable order: a GPU is never counted twice."""
+    used: set[str] = set()
+    found = []
+    for gpus in sorted(evidence.sets):
+        result = evidence.sets[gpus]
+        if pool_only and not result.pool:
+            continue
+        if passed(result, gate) and not used.intersection(gpus):
+            used.update(gpus)
+            found.append(gpus)
+    return found
+
+
+def open_failures(evidence: KeyEvidence, gate: Gate) -> list[GpuSet]:
+    """GPU sets with a failure that was not ruled the node's own."""
+    return [
+        gpus
+        for gpus in sorted(evidence.sets)
+        if gpus not in evidence.faulty_sets and failed_check(evidence.sets[gpus], gate) is not None
+    ]
+
+
+def judge(fleet: Fleet, evidence: KeyEvidence) -> Event | None:
+    """The next change of a key's standing, or None."""
+    gate = gate_of_key(fleet, evidence)
+    if gate is None or evidence.standing == "failed":
+        return None
+    failures = open_failures(evidence, gate)
+    if failures:
+        return _judge_failures(fleet, evidence, gate, failures)
+    if evidence.standing != "unknown":
+        return None
+    passing = passing_sets(evidence, gate, pool_only=True)
+    racks = {evidence.sets[g].rack or evidence.sets[g].chassis for g in passing}
+    if len(passing) < fleet.policy.min_gpu_sets or len(racks) < fleet.policy.min_domains:
+        return None
+    return decisions.BuildQualified(kernel_key=evidence.key, gpu_sets=tuple(passing))
+
+
+def _judge_failures(
+    fleet: Fleet, evidence: KeyEvidence, gate: Gate, failures: list[GpuSet]
+) -> Event | None:
+    first = failures[0]
+    chassis = sorted({evidence.sets[g].chassis for g in failures})
+    if evidence.standing != "suspect":
+        check = failed_check(evidence.sets[first], gate)
+        assert check is not None
+        return decisions.BuildSuspected(
+            kernel_key=evidence.key,
+            gpu_uuids=first,
+            check=check,
+            reason=evidence.sets[first].worst[check].reason,
+        )
+    if len(chassis) > 1:
+        return decisions.BuildFailed(kernel_key=evidence.key, chassis=tuple(chassis))
+    others = [
+        g
+        for g in passing_sets(evidence, gate, pool_only=False)
+        if evidence.sets[g].chassis not in chassis
+        and evidence.sets[g].passed_position > evidence.suspect_position
+    ]
+    if len(failures) == 1 and len(others) >= fleet.policy.confirm_passes:
+        return decisions.BuildCleared(
+            kernel_key=evidence.key, node_fault_gpu_uuids=first, passed_gpu_sets=tuple(others)
+        )
+    return None
+
+
+def standings(fleet: Fleet) -> list[Event]:
+    """Changes of standing over all keys."""
+    found = (judge(fleet, fleet.keys[key]) for key in sorted(fleet.keys))
+    return [event for event in found if event is not None]
+
+
+def _undecided(fleet: Fleet) -> Iterator[tuple[Unit, Rank, KeyEvidence]]:
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        if unit.launch is None or unit.launch.decided is not None:
+            continue
+        for number in sorted(unit.launch.ranks):
+            rank = unit.launch.ranks[number]
+            key = readings.rank_key(fleet, rank)
+            if key is not None and key in fleet.keys:
+                yield unit, rank, fleet.keys[key]
+
+
+def asks(fleet: Fleet) -> list[Event]:
+    """Checks to ask of launches that wait: pool nodes for a new key, others to confirm a failure."""
+    found: list[Event] = []
+    asked: dict[tuple[str, str], int] = {}
+    for wanted in fleet.wanted.values():
+        name = (wanted.kernel_key, wanted.purpose)
+        asked[name] = asked.get(name, 0) + (1 if wanted.open else 0)
+    for _, rank, evidence in _undecided(fleet):
+        launch_id = rank.planned.launch_id
+        gate = gate_of_key(fleet, evidence)
+        if gate is None or (evidence.key, launch_id) in fleet.wanted:
+            continue
+        purpose = _purpose(fleet, rank, evidence, gate)
+        if purpose is None:
+            continue
+        name = (evidence.key, purpose)
+        if asked.get(name, 0) >= _still_needed(fleet, evidence, gate, purpose):
+            continue
+        asked[name] = asked.get(name, 0) + 1
+        found.append(
+            decisions.SelfTestWanted(
+                kernel_key=evidence.key,
+                node=rank.node,
+                gpu_uuids=rank.gpu_uuids,
+                launch_id=launch_id,
+                checks=gate.required_checks,
+                purpose="qualify" if purpose == "qualify" else "confirm",
+            )
+        )
+    return found
+
+
+def _still_needed(fleet: Fleet, evidence: KeyEvidence, gate: Gate, purpose: str) -> int:
+    """The fewest GPU sets that satisfy the policy, not one more."""
+    if purpose == "confirm":
+        return CONFIRM_ASKS_MAX
+    return fleet.policy.min_gpu_sets - len(passing_sets(evidence, gate, pool_only=True))
+
+
+def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> str | None:
+    """Why this launch would be asked, or None: observe mode leaves production launches alone."""
+    node = fleet.nodes.get(rank.node)
+    pool = bool(node and node.reported and node.reported.pool)
+    seen = evidence.sets.get(rank.gpu_uuids)
+    known = seen is not None and (passed(seen, gate) or failed_check(seen, gate) is not None)
+    if known or evidence.sm not in gate.candidate_sms:
+        return None
+    enforced = fleet.mode_of(gate.id, evidence.sm) == "enforce"
+    if evidence.standing == "unknown" and pool:
+        return "qualify"
+    if evidence.standing == "suspect" and (pool or enforced):
+        return "confirm"
+    return None

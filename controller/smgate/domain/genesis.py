@@ -1,0 +1,16 @@
+"""What a new log begins with: the shipped gate and the default policy, as events like any other."""
+
+from __future__ import annotations
+
+from smgate.domain import policy, rulings
+from smgate.domain.events import Event
+
+REASON = "Shipped with this release."
+
+
+def events() -> tuple[Event, ...]:
+    """The first events of an empty log."""
+    return (
+        rulings.GatePublished(gate=policy.KIMI_K3, reason=REASON),
+        rulings.PolicyPublished(policy=policy.Policy(), reason=REASON),
+    )

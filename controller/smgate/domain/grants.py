@@ -1,0 +1,158 @@
+"""Grants: when one is recorded, when one ends, and which units are adopted or disagree."""
+
+from __future__ import annotations
+
+from smgate.domain import context, decisions, exposure, readings, rules
+from smgate.domain.events import Event
+from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.values import Pair
+
+ENDING = (
+    "pinned_off",
+    "self_test_failed",
+    "rolled_back_here",
+    "unit_disagreed_here",
+    "build_failed",
+    "fault_in_service",
+)
+"""Keep rules that end a grant. The kill switch and known issues only suspend it."""
+
+
+def adoptions(fleet: Fleet) -> list[Event]:
+    """Units first seen already on the target on a candidate SM, never granted, not ruled on."""
+    found: list[Event] = []
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        if unit.adoption is not None or unit.ever_granted or not unit.live:
+            continue
+        if exposure.runs_target(fleet, unit) and exposure.uncontrolled(fleet, unit):
+            keys = context.of_unit(fleet, unit, fleet.now_us).kernel_keys
+            found.append(
+                decisions.Adopted(
+                    unit=name, kernel_key=keys[0] if keys and len(keys) == 1 else None
+                )
+            )
+    return found
+
+
+def disagreements(fleet: Fleet) -> list[Event]:
+    """Unit launches whose ranks attested different pairs."""
+    found: list[Event] = []
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        launch = unit.launch
+        if launch is None or launch.launch_ids == unit.disagreed_launch_ids:
+            continue
+        ranks = [launch.ranks[n] for n in sorted(launch.ranks)]
+        pairs: set[Pair] = {
+            i.effective
+            for i in unit.instances.values()
+            if i.effective is not None and i.launch_id in launch.launch_ids
+        }
+        if len(pairs) > 1:
+            keys = {readings.rank_key(fleet, rank) for rank in ranks}
+            found.append(
+                decisions.UnitDisagreed(
+                    unit=name,
+                    launch_ids=launch.launch_ids,
+                    gpu_uuids=tuple(sorted({u for rank in ranks for u in rank.gpu_uuids})),
+                    kernel_keys=tuple(sorted(k for k in keys if k is not None)),
+                    pairs=tuple(sorted(pairs, key=lambda p: (p.runner, p.a2a))),
+                )
+            )
+    return found
+
+
+def endings(fleet: Fleet, now_us: int) -> list[Event]:
+    """Grants that a keep rule ends now."""
+    found: list[Event] = []
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        if unit.grant is None:
+            continue
+        code, sentence = _ending(fleet, unit, now_us)
+        if code is None:
+            continue
+        ctx = context.of_unit(fleet, unit, now_us)
+        remembered = () if code == "pinned_off" else ctx.gpu_uuids
+        found.append(
+            decisions.GrantEnded(
+                unit=name,
+                kernel_keys=unit.grant.kernel_keys,
+                gpu_uuids=remembered,
+                code="rolled_back_here" if code == "build_failed" else code,
+                sentence=sentence,
+            )
+        )
+    return found
+
+
+def _ending(fleet: Fleet, unit: Unit, now_us: int) -> tuple[str | None, str]:
+    assert unit.grant is not None
+    if unit.grant.failed_exits >= fleet.policy.crash_loop_exits:
+        return (
+            "fault_in_service",
+            f"The server failed {unit.grant.failed_exits} times on the target.",
+        )
+    raw = rules.decide_unit(fleet, unit.id, now_us).raw
+    return (raw.code, raw.sentence) if raw.code in ENDING else (None, "")
+
+
+def starts(fleet: Fleet, now_us: int) -> list[Event]:
+    """Grants to record now, in cohort order, within the limits."""
+    found: list[Event] = []
+    exposed: dict[str, int] = {}
+    flying: dict[str, int] = {}
+    limit = fleet.policy.exposure_limit_units
+    for unit in _waiting(fleet):
+        decision = rules.decide_unit(fleet, unit.id, now_us)
+        if not decision.starts:
+            continue
+        rollout, wave = _wave_of(fleet, unit.id)
+        if rollout is not None and unit.launch is not None and unit.launch.decided is None:
+            # It starts right now, so it is in flight from here on.
+            name = rollout.plan.id
+            count = flying.setdefault(name, exposure.in_flight(fleet, rollout))
+            if count >= rollout.plan.max_in_flight:
+                continue
+            flying[name] = count + 1
+        if limit is not None:
+            sm = decision.event.given_for.sm or ""
+            count = exposed.setdefault(sm, exposure.exposed_count(fleet, sm))
+            mine = 1 if exposure.uncontrolled(fleet, unit) else 0
+            if count - mine >= limit:
+                continue
+            exposed[sm] = count - mine + 1
+        found.append(
+            decisions.Granted(
+                unit=unit.id,
+                kernel_keys=decision.kernel_keys,
+                rollout=rollout.plan.id if rollout is not None else None,
+                wave=wave,
+                code=decision.raw.code,
+            )
+        )
+    return found
+
+
+def _waiting(fleet: Fleet) -> list[Unit]:
+    """Units that might start: members of waves of running rollouts, and those of completed ones."""
+    if not any(r.phase in ("running", "completed") for r in fleet.rollouts.values()):
+        return []
+    ordered: dict[str, None] = {}
+    for name in sorted(fleet.rollouts):
+        for wave in fleet.rollouts[name].waves:
+            ordered.update(dict.fromkeys(wave.units))
+    ordered.update(dict.fromkeys(sorted(fleet.units)))
+    return [fleet.units[u] for u in ordered if u in fleet.units and fleet.units[u].live]
+
+
+def _wave_of(fleet: Fleet, unit: str) -> tuple[Rollout | None, int | None]:
+    for name in sorted(fleet.rollouts):
+        rollout = fleet.rollouts[name]
+        if rollout.phase != "running":
+            continue
+        for wave in rollout.waves:
+            if unit in wave.units:
+                return rollout, wave.number
+    return None, None

@@ -1,0 +1,147 @@
+"""Commands about rollouts. Author and approver differ: here and by the log's own constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from smgate.domain import commands, policy, rulings
+from smgate.domain.errors import RejectedError
+from smgate.domain.events import Event
+from smgate.domain.state import Fleet, Rollout
+
+
+def find_rollout(fleet: Fleet, name: str) -> Rollout:
+    """A rollout by name.
+
+    Raises:
+        RejectedError: `unknown_rollout`.
+    """
+    found = fleet.rollouts.get(name)
+    if found is None:
+        raise RejectedError(
+            code="unknown_rollout",
+            message=f"No rollout {name!r}.",
+            next_step="See `smgate rollout ls`.",
+        )
+    return found
+
+
+def _refuse_phase(rollout: Rollout, verb: str, next_step: str) -> RejectedError:
+    return RejectedError(
+        code=f"rollout_{rollout.phase}",
+        message=f"Rollout {rollout.plan.id} is {rollout.phase}; it cannot be {verb}.",
+        next_step=next_step,
+    )
+
+
+def _propose(fleet: Fleet, command: commands.ProposeRollout, by: str) -> tuple[Event, ...]:
+    plan = command.plan
+    policy.validate_plan(plan, fleet.gates)
+    before = fleet.rollouts.get(plan.id)
+    if before is not None:
+        if before.plan == plan and before.author == by and before.phase == "proposed":
+            return ()
+        raise RejectedError(
+            code="rollout_exists",
+            message=f"A rollout {plan.id!r} exists already.",
+            next_step="Give the plan another id: its id is also the salt of its cohorts.",
+        )
+    return (rulings.RolloutProposed(plan=plan, author=by, reason=command.reason),)
+
+
+def _approve(fleet: Fleet, command: commands.ApproveRollout, by: str) -> tuple[Event, ...]:
+    rollout = find_rollout(fleet, command.rollout)
+    if rollout.phase == "approved" and rollout.approver == by:
+        return ()
+    if rollout.phase != "proposed":
+        raise _refuse_phase(rollout, "approved", "Only a proposed rollout can be.")
+    if rollout.author == by:
+        raise RejectedError(
+            code="same_person",
+            message=f"{by} proposed rollout {rollout.plan.id} and cannot approve it.",
+            next_step="Ask another person with the role approver.",
+        )
+    return (rulings.RolloutApproved(rollout=rollout.plan.id, approver=by, reason=command.reason),)
+
+
+def _start(fleet: Fleet, command: commands.StartRollout, by: str) -> tuple[Event, ...]:
+    rollout = find_rollout(fleet, command.rollout)
+    if rollout.phase == "running":
+        return ()
+    if rollout.phase != "approved":
+        raise _refuse_phase(
+            rollout,
+            "started",
+            "Have it approved by another person first."
+            if rollout.phase == "proposed"
+            else "Resume it."
+            if rollout.phase == "paused"
+            else "Propose a new one.",
+        )
+    for other in fleet.rollouts.values():
+        if other.phase in ("running", "paused") and (other.plan.gate, other.plan.sm) == (
+            rollout.plan.gate,
+            rollout.plan.sm,
+        ):
+            raise RejectedError(
+                code="rollout_busy",
+                message=f"Rollout {other.plan.id} is {other.phase} on SM {other.plan.sm}.",
+                next_step="Let it finish, or abort it first.",
+            )
+    return (rulings.RolloutStarted(rollout=rollout.plan.id, reason=command.reason),)
+
+
+def _pause(fleet: Fleet, command: commands.PauseRollout, by: str) -> tuple[Event, ...]:
+    rollout = find_rollout(fleet, command.rollout)
+    if rollout.phase == "paused":
+        return ()
+    if rollout.phase != "running":
+        raise _refuse_phase(rollout, "paused", "Only a running rollout can be.")
+    return (
+        rulings.RolloutPaused(rollout=rollout.plan.id, code="by_person", reason=command.reason),
+    )
+
+
+def _resume(fleet: Fleet, command: commands.ResumeRollout, by: str) -> tuple[Event, ...]:
+    rollout = find_rollout(fleet, command.rollout)
+    if rollout.phase == "running":
+        return ()
+    if rollout.phase != "paused":
+        raise _refuse_phase(
+            rollout, "resumed", "A halted or aborted rollout stays so; propose a new one."
+        )
+    return (rulings.RolloutResumed(rollout=rollout.plan.id, reason=command.reason),)
+
+
+def _halt(fleet: Fleet, command: commands.HaltRollout, by: str) -> tuple[Event, ...]:
+    rollout = find_rollout(fleet, command.rollout)
+    if rollout.phase == "halted":
+        return ()
+    if rollout.ended:
+        raise _refuse_phase(rollout, "halted", "It has ended already.")
+    return (
+        rulings.RolloutHalted(rollout=rollout.plan.id, code="by_person", reason=command.reason),
+    )
+
+
+def _abort(fleet: Fleet, command: commands.AbortRollout, by: str) -> tuple[Event, ...]:
+    rollout = find_rollout(fleet, command.rollout)
+    if rollout.phase == "aborted":
+        return ()
+    if rollout.ended:
+        raise _refuse_phase(rollout, "aborted", "It has ended already.")
+    return (rulings.RolloutAborted(rollout=rollout.plan.id, reason=command.reason),)
+
+
+Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
+
+HANDLERS: Final[dict[type, Handler]] = {
+    commands.ProposeRollout: _propose,
+    commands.ApproveRollout: _approve,
+    commands.StartRollout: _start,
+    commands.PauseRollout: _pause,
+    commands.ResumeRollout: _resume,
+    commands.HaltRollout: _halt,
+    commands.AbortRollout: _abort,
+}

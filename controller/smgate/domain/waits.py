@@ -1,0 +1,234 @@
+"""Waiting as a value: what waits, for whom, since when, until when, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from smgate.domain import decisions, exposure
+from smgate.domain.events import Event
+from smgate.domain.state import Fleet, Rollout, Unit
+
+SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One waiting state. `remaining_us` is on the led clock; None means that only a person ends it."""
+
+    id: str
+    code: str
+    subject: str
+    owner: str
+    since_led_us: int
+    remaining_us: int | None
+    sentence: str
+    next_step: str
+
+
+def _wait(  # noqa: PLR0913  one keyword per field of the value
+    fleet: Fleet,
+    now_us: int,
+    *,
+    code: str,
+    subject: str,
+    owner: str,
+    since_led_us: int,
+    position: int,
+    timeout_s: int | None,
+    sentence: str,
+    next_step: str,
+) -> Wait:
+    remaining = None
+    if timeout_s is not None:
+        elapsed = max(0, fleet.led_us(now_us) - since_led_us)
+        remaining = timeout_s * SECOND_US - elapsed
+    return Wait(
+        id=f"{code}/{subject}@{position}",
+        code=code,
+        subject=subject,
+        owner=owner,
+        since_led_us=since_led_us,
+        remaining_us=remaining,
+        sentence=sentence,
+        next_step=next_step,
+    )
+
+
+def _of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
+    policy = fleet.policy
+    launch = unit.launch
+    if launch is not None and launch.decided is None:
+        yield _wait(
+            fleet,
+            now_us,
+            code="unit_launch",
+            subject=unit.id,
+            owner="controller",
+            since_led_us=launch.opened_led_us,
+            position=launch.opened_position,
+            timeout_s=policy.gather_s,
+            sentence=f"{len(launch.ranks)} of {launch.nnodes} ranks have reported this launch.",
+            next_step="Nothing: it is decided at the deadline with what is known.",
+        )
+    if unit.adoption == "adopted":
+        yield _wait(
+            fleet,
+            now_us,
+            code="adopted",
+            subject=unit.id,
+            owner="approver",
+            since_led_us=unit.adopted_led_us,
+            position=unit.adopted_position,
+            timeout_s=policy.adoption_timeout_s,
+            sentence="First seen already on the target; nobody has ruled on it.",
+            next_step=f"smgate unit accept {unit.id}, or smgate unit take-back {unit.id}",
+        )
+    grant = unit.grant
+    if grant is not None and unit.live and not exposure.runs_target(fleet, unit):
+        yield _wait(
+            fleet,
+            now_us,
+            code="grant",
+            subject=unit.id,
+            owner="unit owner",
+            since_led_us=grant.since_led_us,
+            position=grant.position,
+            timeout_s=policy.grant_timeout_s,
+            sentence="Granted and not in effect yet: it takes effect at the next start.",
+            next_step="Restart the server when it suits its owner.",
+        )
+
+
+def _of_rollout(fleet: Fleet, rollout: Rollout, now_us: int) -> Iterator[Wait]:
+    plan = rollout.plan
+    owners = {"proposed": "approver", "approved": "approver", "paused": "approver"}
+    steps = {
+        "proposed": f"smgate rollout approve {plan.id} (another person than {rollout.author})",
+        "approved": f"smgate rollout start {plan.id}",
+        "paused": f"smgate rollout resume {plan.id}, or smgate rollout abort {plan.id}",
+    }
+    if not rollout.ended:
+        yield _wait(
+            fleet,
+            now_us,
+            code="rollout",
+            subject=plan.id,
+            owner=owners.get(rollout.phase, "controller"),
+            since_led_us=rollout.since_led_us,
+            position=rollout.position,
+            timeout_s=plan.rollout_timeout_s,
+            sentence=f"Rollout {plan.id} is {rollout.phase}.",
+            next_step=steps.get(rollout.phase, f"smgate rollout why {plan.id}"),
+        )
+    wave = rollout.open_wave
+    if wave is not None and rollout.phase == "running":
+        yield _wait(
+            fleet,
+            now_us,
+            code="wave",
+            subject=f"{plan.id}/{wave.number}",
+            owner="unit owner",
+            since_led_us=wave.since_led_us,
+            position=wave.position,
+            timeout_s=plan.wave_timeout_s,
+            sentence=f"Wave {wave.number} of rollout {plan.id} is open and not judged.",
+            next_step=f"smgate rollout why {plan.id}",
+        )
+
+
+def collect(fleet: Fleet, now_us: int) -> list[Wait]:
+    """Every waiting state, in a stable order."""
+    found: list[Wait] = []
+    policy = fleet.policy
+    for name in sorted(fleet.units):
+        found.extend(_of_unit(fleet, fleet.units[name], now_us))
+    for name in sorted(fleet.rollouts):
+        found.extend(_of_rollout(fleet, fleet.rollouts[name], now_us))
+    for key in sorted(fleet.keys):
+        evidence = fleet.keys[key]
+        if evidence.standing == "suspect":
+            found.append(
+                _wait(
+                    fleet,
+                    now_us,
+                    code="suspect",
+                    subject=key,
+                    owner="operator",
+                    since_led_us=evidence.suspect_led_us,
+                    position=evidence.suspect_position,
+                    timeout_s=policy.confirm_timeout_s,
+                    sentence=f"Kernel key {key} failed once and waits for confirmation.",
+                    next_step=f"smgate build why {key}; run the check on other pool nodes.",
+                )
+            )
+    found.extend(
+        _wait(
+            fleet,
+            now_us,
+            code="wanted_check",
+            subject=f"{wanted.kernel_key}/{wanted.launch_id}",
+            owner="node",
+            since_led_us=wanted.since_led_us,
+            position=wanted.position,
+            timeout_s=policy.check_timeout_s,
+            sentence=f"Checks {', '.join(wanted.checks)} are asked of {wanted.node}.",
+            next_step="Nothing: a check that does not answer counts for nothing.",
+        )
+        for wanted in fleet.wanted.values()
+        if wanted.open
+    )
+    found.extend(_standing_orders(fleet, now_us))
+    return found
+
+
+def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
+    """Freezes and the breaker have no timer: only a person ends them, and they are listed."""
+    if fleet.breaker_position is not None:
+        yield _wait(
+            fleet,
+            now_us,
+            code="breaker_open",
+            subject="breaker",
+            owner="approver",
+            since_led_us=0,
+            position=fleet.breaker_position,
+            timeout_s=None,
+            sentence="Too much went bad at once; nothing widens.",
+            next_step="smgate breaker show, then smgate breaker reset",
+        )
+    for name, position in sorted(fleet.freezes.items()):
+        yield _wait(
+            fleet,
+            now_us,
+            code="freeze",
+            subject=name,
+            owner="approver",
+            since_led_us=0,
+            position=position,
+            timeout_s=None,
+            sentence=f"Freeze {name}: {fleet.freeze_reasons[name]}",
+            next_step=f"smgate freeze lift {name}",
+        )
+
+
+QUIET = ("unit_launch", "wave")
+"""Waits whose end is an event of its own (`override_set`, `wave_judged`), not a time-out."""
+
+
+def timed_out(fleet: Fleet, found: list[Wait]) -> list[Event]:
+    """One event for every wait whose timer has run out and was not recorded yet."""
+    return [
+        decisions.WaitTimedOut(
+            wait=wait.id,
+            code=wait.code,
+            subject=wait.subject,
+            owner=wait.owner,
+            sentence=f"{wait.sentence} Its time has run out.",
+        )
+        for wait in found
+        if wait.remaining_us is not None
+        and wait.remaining_us <= 0
+        and wait.code not in QUIET
+        and wait.id not in fleet.timed_out
+    ]

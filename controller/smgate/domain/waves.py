@@ -1,0 +1,230 @@
+"""Waves: who is in one, when it opens, how it is judged.
+
+A wave passes only on evidence: a unit that was never heard of is no success, and a wave whose
+sample is too small or whose success share was missed is inconclusive, which pauses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from smgate.domain import cohort, context, decisions, exposure, rules, rules_start, rulings
+from smgate.domain.events import Event
+from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.waits import SECOND_US
+
+OpenVerdict = Literal["passed", "failed", "inconclusive", "running"]
+
+NO_BAR_TO_MEMBERSHIP = frozenset(
+    {"wave_not_open", "max_in_flight", "exposure_limit", "freeze", "breaker_open", "rollout_paused"}
+)
+"""Refusals that concern the moment, not the unit: a member may wait for them to pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Outcomes of one wave. `live` is the denominator's ceiling; silence and absence are neither."""
+
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+    pending: tuple[str, ...]
+
+    @property
+    def sample(self) -> int:
+        """Units with an outcome: the denominator."""
+        return len(self.good) + len(self.bad)
+
+
+def eligible(fleet: Fleet, rollout: Rollout, now_us: int) -> list[str]:
+    """Units this rollout could grant if their wave were open, and those it has granted."""
+    found = []
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        if not unit.live:
+            continue
+        if (unit.grant is not None and unit.grant.rollout == rollout.plan.id) or (
+            unit.grant is None and _could_join(fleet, rollout, name, now_us)
+        ):
+            found.append(name)
+    return found
+
+
+def _could_join(fleet: Fleet, rollout: Rollout, unit: str, now_us: int) -> bool:
+    decision = rules.decide_unit(fleet, unit, now_us)
+    if decision.event.would is not None:  # observe mode: nothing would come of it
+        return False
+    codes = {code for code, _ in decision.refusals}
+    judged_last = decision.raw.kind == "safe" and decision.raw.code in codes
+    return (
+        (judged_last or decision.raw.starts)
+        and codes <= NO_BAR_TO_MEMBERSHIP
+        and rules_start.covers(rollout, context.of_unit(fleet, fleet.units[unit], now_us))
+    )
+
+
+def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
+    """Count the outcomes of a wave over its frozen members."""
+    good, bad, pending = [], [], []
+    for name in wave.units:
+        unit = fleet.units.get(name)
+        if name in wave.bad or (unit is not None and fell_back(unit)):
+            bad.append(name)
+        elif unit is None or not unit.live or _out_of_scope(fleet, unit):
+            continue
+        elif exposure.good(fleet, unit, rollout):
+            good.append(name)
+        else:
+            pending.append(name)
+    return Tally(good=tuple(good), bad=tuple(bad), pending=tuple(pending))
+
+
+def _out_of_scope(fleet: Fleet, unit: Unit) -> bool:
+    """Excluded, released or silent: it neither passes nor blocks."""
+    nodes = [fleet.nodes.get(rank.node) for rank in unit.known_ranks.values()]
+    return unit.excluded or unit.released or any(n is None or n.silent for n in nodes)
+
+
+def fell_back(unit: Unit) -> bool:
+    """A granted unit that was seen in BF16: the override was not delivered."""
+    return unit.grant is not None and any(i.fallback is not None for i in unit.instances.values())
+
+
+def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
+    """Judge a wave's outcomes by the plan recorded with the rollout. Boundaries count as reached."""
+    plan = rollout.plan
+    bad, sample = len(counted.bad), counted.sample
+    needed = plan.min_sample if plan.min_sample is not None else sample + len(counted.pending)
+    enough = sample > 0 and sample >= needed
+    if bad >= plan.failures_max:
+        return "failed", f"{bad} of {sample} went bad; {plan.failures_max} halt."
+    if bad and enough and bad * 100 >= plan.failure_percent * sample:
+        return "failed", f"{bad} of {sample} went bad; {plan.failure_percent:g} % halt."
+    if enough and len(counted.good) * 100 >= plan.success_percent * sample:
+        return "passed", f"{len(counted.good)} of {sample} baked."
+    if counted.pending:
+        return "running", f"{len(counted.pending)} have no outcome yet, {sample} have."
+    if not enough:
+        return "inconclusive", f"{sample} have an outcome; {max(1, needed)} are needed."
+    return (
+        "inconclusive",
+        f"{len(counted.good)} of {sample} baked; {plan.success_percent:g} % are needed.",
+    )
+
+
+def _end_wave(
+    rollout: Rollout, wave: Wave, counted: Tally, result: OpenVerdict, sentence: str
+) -> list[Event]:
+    assert result != "running"
+    found: list[Event] = [
+        decisions.WaveJudged(
+            rollout=rollout.plan.id,
+            wave=wave.number,
+            verdict=result,
+            good=counted.good,
+            bad=counted.bad,
+            sentence=sentence,
+        )
+    ]
+    if result == "inconclusive":
+        found.append(
+            rulings.RolloutPaused(
+                rollout=rollout.plan.id, code="wave_inconclusive", reason=sentence
+            )
+        )
+    return found
+
+
+def judge(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
+    """What the outcomes so far mean for a running or paused rollout."""
+    wave = rollout.open_wave
+    if rollout.phase not in ("running", "paused") or not rollout.waves:
+        return []
+    trouble = _trouble(fleet, rollout)
+    if trouble is not None:
+        halted = rulings.RolloutHalted(rollout=rollout.plan.id, code=trouble[0], reason=trouble[1])
+        if wave is None:
+            return [halted]
+        counted = tally(fleet, rollout, wave)
+        return [*_end_wave(rollout, wave, counted, "failed", trouble[1]), halted]
+    if wave is None or rollout.phase == "paused":
+        return []
+    counted = tally(fleet, rollout, wave)
+    result, sentence = verdict(rollout, counted)
+    if result == "running":
+        waited = fleet.led_us(now_us) - wave.since_led_us
+        if waited < rollout.plan.wave_timeout_s * SECOND_US:
+            return []
+        result, sentence = "inconclusive", f"The wave's time ran out: {sentence}"
+    return _end_wave(rollout, wave, counted, result, sentence)
+
+
+def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
+    """A reason to halt now, in a pause too: a pause takes failures in."""
+    for wave in rollout.waves:
+        for name in wave.units:
+            unit = fleet.units.get(name)
+            if unit is not None and fell_back(unit):
+                return "memory_fallback", f"Unit {name} was seen in BF16: it was not delivered."
+    for wave in rollout.waves:
+        result, sentence = verdict(rollout, tally(fleet, rollout, wave))
+        if result == "failed":
+            return "wave_failed", f"Wave {wave.number}: {sentence}"
+    granted = {
+        key
+        for unit in fleet.units.values()
+        if unit.grant is not None and unit.grant.rollout == rollout.plan.id
+        for key in unit.grant.kernel_keys
+    }
+    for key in sorted(granted):
+        if fleet.keys[key].standing == "failed":
+            return "build_failed", f"Kernel key {key} failed its self-test in two chassis."
+    return None
+
+
+def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
+    """Open the next wave, or complete the rollout, if nothing stands against it."""
+    if rollout.phase != "running" or rollout.open_wave is not None:
+        return []
+    if rollout.waves and rollout.waves[-1].verdict != "passed":
+        return []
+    if len(rollout.waves) == len(rollout.plan.waves):
+        return [_complete(fleet, rollout)]
+    if fleet.freezes or fleet.breaker_position is not None:
+        return []
+    names = eligible(fleet, rollout, now_us)
+    before = {unit for wave in rollout.waves for unit in wave.units}
+    fresh = [u for u in cohort.in_cohort_order(rollout.plan.id, names) if u not in before]
+    number = len(rollout.waves)
+    size = cohort.wave_size(rollout.plan.waves[number], len(names))
+    new = tuple(fresh[: max(0, size - len(before.intersection(names)))])
+    if not new and number == 0:
+        return []  # nothing to learn from yet: the rollout waits for units
+    opened = decisions.WaveOpened(
+        rollout=rollout.plan.id, wave=number, units=new, eligible=len(names)
+    )
+    return [opened] if new else [opened, _adds_nobody(rollout, number)]
+
+
+def _adds_nobody(rollout: Rollout, number: int) -> Event:
+    return decisions.WaveJudged(
+        rollout=rollout.plan.id,
+        wave=number,
+        verdict="passed",
+        good=(),
+        bad=(),
+        sentence="Every eligible unit was in an earlier wave, and those passed.",
+    )
+
+
+def _complete(fleet: Fleet, rollout: Rollout) -> Event:
+    keys = {
+        key
+        for wave in rollout.waves
+        for name in wave.units
+        if (unit := fleet.units.get(name)) is not None
+        and unit.grant is not None
+        and unit.grant.rollout == rollout.plan.id
+        for key in unit.grant.kernel_keys
+    }
+    return decisions.RolloutCompleted(rollout=rollout.plan.id, kernel_keys=tuple(sorted(keys)))
