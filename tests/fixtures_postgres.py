@@ -22,7 +22,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from smgate.log import migrate
+from smgate.log import migrate, tables
 
 # A killed test loses nothing that anybody wants, so the server need not sync.
 SETTINGS = {
@@ -33,6 +33,39 @@ SETTINGS = {
     "listen_addresses": "",
     "shared_buffers": "32MB",
 }
+
+
+class DatabasePool:
+    """Databases that tests take in turn. Emptying one takes a tenth of the time of a clone."""
+
+    def __init__(self, server: sa.URL, template: str) -> None:
+        self.server = server
+        self._template = template
+        self._free: list[str] = []
+
+    def take(self) -> str:
+        """The name of an empty, migrated database."""
+        return self._free.pop() if self._free else _clone(self.server, self._template)
+
+    def give_back(self, name: str) -> None:
+        """End whatever still uses the database and empty it, with a new incarnation."""
+        _administer(
+            self.server,
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+        )
+        with psycopg.connect(_named(self.server, name), autocommit=True) as connection:
+            connection.execute(f"TRUNCATE {', '.join(tables.METADATA.tables)}".encode())
+            connection.execute(
+                "INSERT INTO log_head (id, position, chain, epoch, holder, incarnation, "
+                "recorded_at_us) VALUES (1, 0, %s, 0, '', %s, 0)",
+                (bytes(32), uuid.uuid4().hex),
+            )
+        self._free.append(name)
+
+    def drop(self) -> None:
+        """Remove the databases that are free."""
+        for name in self._free:
+            _administer(self.server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")
@@ -63,18 +96,29 @@ def postgres_template(postgres_server: sa.URL) -> Iterator[str]:
     _administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.fixture(scope="session")
+def postgres_pool(postgres_server: sa.URL, postgres_template: str) -> Iterator[DatabasePool]:
+    """Migrated databases, cloned when none is free and emptied after each use."""
+    pool = DatabasePool(postgres_server, postgres_template)
+    yield pool
+    pool.drop()
+
+
 @pytest.fixture
-def new_postgres(postgres_server: sa.URL, postgres_template: str) -> Iterator[Callable[[], str]]:
-    """Makes migrated, empty databases; dropped at the end of the test."""
-    made: list[str] = []
+def new_postgres(postgres_pool: DatabasePool) -> Iterator[Callable[[], str]]:
+    """Makes migrated, empty databases of this test's own, as URLs.
+
+    A test that changes the schema itself takes `bare_postgres_url`.
+    """
+    taken: list[str] = []
 
     def make() -> str:
-        made.append(_clone(postgres_server, postgres_template))
-        return _named(postgres_server, made[-1])
+        taken.append(postgres_pool.take())
+        return _named(postgres_pool.server, taken[-1])
 
     yield make
-    for name in made:
-        _administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+    for name in taken:
+        postgres_pool.give_back(name)
 
 
 @pytest.fixture

@@ -161,6 +161,18 @@ def test_gapless_refuses_a_hole_and_writes_nothing(store: port.Store) -> None:
     assert store.append(run("a", 2, 4), writer="w", gapless=True).written == (3, 4)
 
 
+def test_gapless_still_answers_for_a_record_that_stands_without_its_predecessor(
+    store: port.Store,
+) -> None:
+    store.append([record("a", 5)], writer="w")
+    again = store.append([*run("a", 6, 6), record("a", 5)], writer="w", gapless=True)
+    assert (again.positions, again.already) == ((2, 1), (1,))
+    alone = store.append([record("a", 5)], writer="w", gapless=True)
+    assert (alone.positions, alone.already) == ((1,), (1,))
+    with pytest.raises(port.ConflictError):
+        store.append([record("a", 5, b"other")], writer="w", gapless=True)
+
+
 def test_recorded_time_never_goes_back(bench) -> None:
     times = []
     for version, now_us in enumerate([1_000, 3_000, 2_000, 3_500], start=1):

@@ -243,7 +243,8 @@ class Store(Protocol):
 
         A record that already stands with the same content is not written again: its position is
         returned. With `epoch`, nothing is written once another leader has taken a newer one. With
-        `gapless`, the first new version of every stream must follow one that stands.
+        `gapless`, a stream's versions in the batch must follow one another, and the first new one
+        must follow one that stands.
 
         Raises:
             ConflictError: other content stands under a stream and version.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 TRIES_MAX = 5  # Each retry needs another writer to have won the same keys meanwhile.
 
 _EPOCH = "AND epoch = CAST(:epoch AS bigint)"
-# Reads log_event as of before a wait, which can miss a predecessor (then it is asked again) but
-# never invents one: rows only ever come.
+# Reads log_event as of before a wait for the lock, which can miss a predecessor (`append` looks
+# again before it refuses) but never invents one: rows only ever come.
 _FOLLOWS = """
   AND NOT EXISTS (
     SELECT FROM unnest(CAST(:first_streams AS text[]), CAST(:first_versions AS bigint[]))
@@ -110,7 +110,10 @@ class PostgresStore(sql.SqlStore):
                 already |= found
                 continue
             if written_head is None:
-                self._explain_refusal(prepared)
+                prepared.check_epoch(self.head())
+                prepared, found = batch.settle(prepared, self._standing(prepared.keys))
+                already |= found
+                self._check_follows(prepared)
                 continue
             first = written_head.position - len(prepared.records) + 1
             written = {key: first + offset for offset, key in enumerate(prepared.keys)}
@@ -131,11 +134,8 @@ class PostgresStore(sql.SqlStore):
             row = connection.execute(statement, bound).first()
         return None if row is None else sql.head_from(*row)
 
-    def _explain_refusal(self, prepared: batch.Prepared) -> None:
-        """Raise why the head row refused; return if it would not refuse now."""
-        prepared.check_epoch(self.head())
-        if not prepared.gapless:
-            return
+    def _check_follows(self, prepared: batch.Prepared) -> None:
+        """Raise if a predecessor is missing, as of now."""
         before = [
             (stream, version - 1) for stream, version in prepared.firsts().items() if version > 1
         ]

@@ -104,6 +104,8 @@ NODE_CONTACT = sa.Table(
     METADATA,
     sa.Column("node", sa.Text, primary_key=True),
     sa.Column("last_seen_us", BIG, nullable=False),
+    # Generation of the directive the node said it holds: what it was told, not what was decided.
+    sa.Column("held_generation", BIG),
     sa.Column("outbox_id", sa.Text),
     sqlite_strict=True,
 )
