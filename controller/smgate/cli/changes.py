@@ -1,0 +1,144 @@
+"""Sends a command: look first and ask in numbers where it reaches far, then once, repeatable."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from smgate import client, clock as clocks
+from smgate.cli import (
+    asks,
+    console as consoles,
+    exit_codes,
+    failures,
+    output,
+    runner,
+    session as sessions,
+)
+
+KIND_OF_FIELD: Final = {
+    "unit": "unit",
+    "rollout": "rollout",
+    "gate": "gate",
+    "issue_id": "issue",
+    "id": "freeze",
+}
+"""Which kind of thing a field of a command names."""
+
+
+def change(
+    session: sessions.Session,
+    command: str,
+    wanted: asks.Change,
+    flags: asks.ChangeFlags,
+    *,
+    asks_first: bool,
+) -> int:
+    """Send one command as the flags say."""
+    if not flags.reason.strip():
+        raise failures.usage("--reason is empty.", hint="Say why; it is kept in the log for good.")
+    body: dict[str, Any] = {"type": command, **wanted.fields, "reason": flags.reason.strip()}
+    if flags.at_position is not None:
+        body["expected_position"] = flags.at_position
+    if flags.dry_run:
+        return _dry_run(session, body)
+    if asks_first and wanted.ask and not flags.yes:
+        _agree(session, body, wanted)
+    key = clocks.new_id() if flags.idempotency_key is None else flags.idempotency_key
+    answer = _send(session, {**body, "idempotency_key": key})
+    _print(session, answer.body)
+    position = answer.body.get("position")
+    if answer.body.get("changed") is False:
+        session.console.note(f"Already so at position {position}; nothing was written.")
+    else:
+        session.console.note(f"Written at position {position}.")
+    return exit_codes.OK
+
+
+def _dry_run(session: sessions.Session, body: dict[str, Any]) -> int:
+    answer = _send(session, {**body, "dry_run": True})
+    _print(session, answer.body)
+    for line in consequences(answer.body):
+        session.console.note(line)
+    position = answer.body.get("position")
+    session.console.note(
+        f"Dry run at position {position}: nothing was written. To write it only if the world "
+        f"has not moved: the same command with --at-position {position} instead of --dry-run."
+    )
+    return exit_codes.OK
+
+
+def _agree(session: sessions.Session, body: dict[str, Any], wanted: asks.Change) -> None:
+    console = session.console
+    if not console.can_ask:
+        raise failures.usage(
+            "This needs a yes, and there is no terminal to ask on.",
+            code="needs_yes",
+            hint="Look with --dry-run, then give --yes.",
+        )
+    preview = _send(session, {**body, "dry_run": True}).body
+    console.say(f"{consoles.clean(wanted.summary)}")
+    console.say(f"At {consoles.clean(session.settings.where)}, position {preview.get('position')}.")
+    for line in consequences(preview):
+        console.say(line)
+    for line in wanted.consequence(session.client) if wanted.consequence else ():
+        console.say(line)
+    if wanted.typed_name is None:
+        agreed = console.ask("Go on? [y/N]").casefold() in ("y", "yes")
+    else:
+        agreed = console.ask(f"Type {wanted.typed_name} to go on:") == wanted.typed_name
+    if not agreed:
+        raise failures.CliError("Not done: nobody agreed.", code="declined")
+
+
+def consequences(preview: output.Row) -> list[str]:
+    """What a dry run says would follow, in numbers."""
+    if preview.get("changed") is False:
+        return ["It is already so; nothing would change."]
+    events = preview.get("events")
+    return [f"Events it would write: {len(events) if isinstance(events, list) else 0}."]
+
+
+def _send(session: sessions.Session, body: dict[str, Any]) -> client.Answer:
+    try:
+        return session.client.command(body)
+    except client.ApiError as error:
+        kind, name = _named(body)
+        raise runner.with_suggestion(session, error, kind=kind, name=name) from error
+    except client.UnreachableError as error:
+        key = body.get("idempotency_key")
+        raise failures.unreachable(error, idempotency_key=key) from error
+
+
+def _named(body: dict[str, Any]) -> tuple[str | None, str]:
+    for field, kind in KIND_OF_FIELD.items():
+        if isinstance(body.get(field), str):
+            return kind, body[field]
+    return None, ""
+
+
+def _print(session: sessions.Session, body: output.Row) -> None:
+    events = body.get("events")
+    rows = [one for one in events if isinstance(one, dict)] if isinstance(events, list) else []
+    console, style = session.console, session.style
+    match style.format:
+        case "json" | "yaml":
+            console.data(output.document(body, style))
+        case "jsonl":
+            output.listing(console, {"items": rows}, _EVENTS, style, footer="")
+        case "name":
+            for row in rows:
+                console.data(output.text_of(row.get("type")))
+        case "table" | "wide":
+            for line in output.table_lines(rows, _EVENTS, style):
+                console.data(line)
+
+
+def _what(row: output.Row) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("type", "reason", "position")}
+
+
+_EVENTS: Final = output.Table(
+    noun="events",
+    name="type",
+    columns=(output.Column("EVENT", "type"), output.Column("WHAT", _what)),
+)

@@ -1,0 +1,54 @@
+"""`smgate freeze`: start nothing until it is lifted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from smgate import client
+from smgate.cli import asks, output, reach, suggest, verbs
+
+NOUN: Final = verbs.noun("freeze", "Times in which nothing new is started.")
+TABLE: Final = output.Table(
+    noun="freezes",
+    name="id",
+    columns=(output.Column("FREEZE", "id"), output.Column("REASON", "reason")),
+)
+
+
+@verbs.reads(NOUN, "ls", watch=True, examples=["smgate freeze ls"])
+def ls() -> asks.Listing:
+    """List the freezes in force."""
+    return asks.Listing(path=client.path("freezes"), table=TABLE)
+
+
+@verbs.changes(
+    NOUN,
+    "declare",
+    "freeze_declare",
+    examples=["smgate freeze declare year-end --reason 'change freeze until January 4'"],
+)
+def declare(
+    freeze: Annotated[str, typer.Argument(help="A name for it.")],
+) -> asks.Change:
+    """Start nothing new until it is lifted. What stands, stands."""
+    return asks.Change(fields={"id": freeze}, summary=f"Freeze {freeze} is declared.")
+
+
+@verbs.changes(
+    NOUN,
+    "lift",
+    "freeze_lift",
+    asks_first=True,
+    examples=["smgate freeze lift year-end --reason 'over'"],
+)
+def lift(
+    freeze: Annotated[str, typer.Argument(help="A freeze.", autocompletion=suggest.freezes)],
+) -> asks.Change:
+    """End a freeze: what waited for it may start."""
+    return asks.Change(
+        fields={"id": freeze},
+        summary=f"Freeze {freeze} is lifted: what waited may start.",
+        consequence=reach.of_waiting(),
+    )

@@ -1,0 +1,166 @@
+"""`smgate log`: the events themselves, and whether the log is as it was written."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+from smgate import client
+from smgate.cli import exit_codes, failures, offline, output, session as sessions, verbs
+
+NOUN: Final = verbs.noun("log", "The event log.")
+PAGE: Final = 500
+FOLLOW_S: Final = 1.0
+
+
+def _at(row: output.Row) -> str:
+    value = row.get("recorded_at_us", row.get("at_us", row.get("at")))
+    return output.instant(value) if isinstance(value, int) else output.text_of(value)
+
+
+def _what(row: output.Row) -> str:
+    for key in ("data", "payload", "event"):
+        value = row.get(key)
+        if isinstance(value, dict):
+            return output.text_of({name: one for name, one in value.items() if name != "type"})
+    known = ("position", "type", "actor", "stream", "version", "schema_version", "leaf")
+    return output.text_of(
+        {
+            name: one
+            for name, one in row.items()
+            if name not in known and not name.endswith("_at_us") and name not in ("at", "at_us")
+        }
+    )
+
+
+TABLE: Final = output.Table(
+    noun="events",
+    name="position",
+    columns=(
+        output.Column("POSITION", "position"),
+        output.Column("AT", _at),
+        output.Column("ACTOR", "actor"),
+        output.Column("EVENT", "type"),
+        output.Column("WHAT", _what),
+        output.Column("STREAM", "stream", wide=True),
+    ),
+)
+
+
+@verbs.does(
+    NOUN,
+    "tail",
+    examples=[
+        "smgate log tail",
+        "smgate log tail --follow -o jsonl",
+        "smgate log tail --after 81244 --lines 1000",
+    ],
+)
+def tail(
+    session: sessions.Session,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, help="How many of the newest events.")
+    ] = 20,
+    after: Annotated[
+        int | None,
+        typer.Option("--after", min=0, help="From behind this position instead."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+) -> int:
+    """Print the newest events, one a line."""
+    style = session.style
+    if follow and style.format not in ("table", "wide", "jsonl", "name"):
+        raise failures.usage(
+            f"--follow cannot print {style.format}.", hint="Use -o jsonl for programs."
+        )
+    start = after
+    if start is None:
+        head = session.client.get(client.path("log", "head")).body.get("position")
+        start = max(0, (head if isinstance(head, int) else 0) - lines)
+    if style.format in ("json", "yaml"):
+        found = [one for page in _pages(session, start, lines) for one in page]
+        session.console.data(output.document({"apiVersion": "v1", "items": found}, style))
+        return exit_codes.OK
+    printed = False
+    for page in _pages(session, start, None if follow else lines):
+        _print(session, page, headers=style.headers and not printed)
+        printed = True
+    if not printed:
+        session.console.note(f"No events after position {start}.")
+    return exit_codes.OK
+
+
+def _pages(session: sessions.Session, after: int, left: int | None) -> Iterator[list[output.Row]]:
+    """Pages of events until `left` were given or, without an end, until a person interrupts."""
+    while left is None or left > 0:
+        limit = PAGE if left is None else min(PAGE, left)
+        body = session.client.get(client.path("events"), {"after": after, "limit": limit}).body
+        items = output.items_of(body)
+        if items:
+            yield items
+            after = max(int(one["position"]) for one in items)
+        if left is not None:
+            left = left - len(items) if len(items) == limit else 0
+        elif len(items) < limit:
+            session.console.flush()
+            session.clock.wait(threading.Event(), FOLLOW_S)
+
+
+def _print(session: sessions.Session, items: list[output.Row], *, headers: bool) -> None:
+    console, style = session.console, session.style
+    match style.format:
+        case "json" | "yaml" | "jsonl":
+            for one in items:
+                console.data(json.dumps(one, ensure_ascii=False))
+        case "name":
+            for one in items:
+                console.data(output.text_of(one.get("position")))
+        case "table" | "wide":
+            shown = output.Style(format=style.format, headers=headers)
+            for line in output.table_lines(items, TABLE, shown):
+                console.data(line)
+
+
+@verbs.does(
+    NOUN,
+    "verify",
+    examples=[
+        "smgate log verify",
+        "smgate log verify --database sqlite:////var/lib/smgate/smgate.db -o json",
+        "smgate log verify --database sqlite:///smgate.db --kept 81244:9f3c...",
+    ],
+)
+def verify(
+    session: sessions.Session,
+    database: Annotated[
+        str | None,
+        typer.Option("--database", help="Read this database itself; no controller is asked."),
+    ] = None,
+    kept: Annotated[
+        str | None,
+        typer.Option("--kept", help="POSITION:CHAIN of a head that was kept elsewhere."),
+    ] = None,
+) -> int:
+    """Recompute every hash of the log and name the first row that is not as it was written."""
+    if database is not None:
+        body = offline.verify(database, clock=session.clock, kept=kept)
+    elif kept is not None:
+        raise failures.usage("--kept needs --database: only a reader of the rows can check it.")
+    else:
+        body = session.client.get(client.path("log", "verify")).body
+    output.single(
+        session.console, body, name=str(body.get("chain")), style=session.style, footer=""
+    )
+    if body.get("ok") is True:
+        return exit_codes.OK
+    bad: Any = body.get("first_bad") or {}
+    raise failures.CliError(
+        f"The log is not as it was written: {bad.get('kind', 'bad')} at {bad.get('position')}.",
+        code="log_bad",
+        cause=output.text_of(bad.get("sentence")),
+        hint="Stop writing to it and compare with a backup.",
+    )

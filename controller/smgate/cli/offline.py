@@ -1,0 +1,126 @@
+"""Owns what the CLI does on a database itself, without a controller. Everything heavy is imported late."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from smgate import clock as clocks
+from smgate.cli import exit_codes, failures
+
+if TYPE_CHECKING:
+    from smgate.log import port
+    from smgate.service import credentials
+
+
+@contextlib.contextmanager
+def _told(url: str) -> Iterator[None]:
+    """Turn what a database can do to us into a sentence."""
+    try:
+        from smgate.log import port
+        from smgate.service import refusal
+    except ModuleNotFoundError as error:
+        raise failures.CliError(
+            "This installation has no controller.",
+            code="no_controller",
+            cause=str(error),
+            hint="Install smgate[controller], and smgate[postgres] for PostgreSQL.",
+        ) from error
+    try:
+        yield
+    except port.LogNotReadyError as error:
+        raise failures.CliError(
+            "The database is not ready.",
+            code="not_ready",
+            cause=str(error),
+            hint="smgate db upgrade --database URL",
+        ) from error
+    except port.LogUnavailableError as error:
+        raise failures.CliError(
+            "The database cannot be reached.",
+            code="database_unavailable",
+            exit_code=exit_codes.UNREACHABLE,
+            cause=str(error),
+            hint="Check the URL and the server; `smgate db upgrade` makes a new file.",
+        ) from error
+    except refusal.RefusedError as error:
+        raise failures.CliError(error.message, code=error.code, hint=error.next_step) from error
+    except ValueError as error:
+        # The URL may hold a password, and so may the parser's own sentence about it.
+        raise failures.usage(
+            "This is no database URL that smgate knows.",
+            cause=str(error) if "@" not in url else "",
+            hint="sqlite:///PATH, sqlite:////ABSOLUTE/PATH or postgresql://...",
+        ) from error
+
+
+def upgrade(url: str) -> str:
+    """Bring the database to this version's shape; its revision."""
+    with _told(url):
+        from smgate.log import open as log_open
+
+        return log_open.upgrade(url)
+
+
+def check(url: str) -> list[dict[str, Any]]:
+    """What keeps this version from using the database."""
+    with _told(url):
+        from smgate.log import open as log_open
+
+        return [dataclasses.asdict(one) for one in log_open.check(url)]
+
+
+def verify(url: str, *, clock: clocks.Clock, kept: str | None) -> dict[str, Any]:
+    """The report of `log verify`, as the API gives it."""
+    with _told(url):
+        from smgate.log import open as log_open, verify as verifying
+
+        head = None if kept is None else _head(kept)
+        store = log_open.open_store(url, clock_us=clock.now_us, read_only=True)
+        try:
+            report = verifying.verify(store, kept=head)
+        finally:
+            store.close()
+    bad = report.first_bad
+    return {
+        "ok": report.ok,
+        "position": report.positions,
+        "batches": report.batches,
+        "chain": report.chain_hex,
+        "first_bad": None if bad is None else dataclasses.asdict(bad),
+    }
+
+
+def _head(text: str) -> port.Head:
+    from smgate.log import port
+
+    position, _, chain = text.partition(":")
+    try:
+        return port.Head(
+            position=int(position),
+            chain=bytes.fromhex(chain),
+            epoch=0,
+            holder="",
+            incarnation="",
+            recorded_at_us=0,
+        )
+    except ValueError as error:
+        raise failures.usage(
+            f"--kept {text!r} is not POSITION:CHAIN.", hint="As `smgate log verify` printed it."
+        ) from error
+
+
+@contextlib.contextmanager
+def tokens(url: str, *, clock: clocks.Clock) -> Iterator[credentials.Credentials]:
+    """The table of tokens of a database."""
+    with _told(url):
+        from smgate.log import database
+        from smgate.service import credentials
+
+        opened = database.connect(url)
+        try:
+            yield credentials.Credentials(opened, clock=clock)
+        finally:
+            opened.close()

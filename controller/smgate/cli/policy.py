@@ -1,0 +1,41 @@
+"""`smgate policy`: the numbers the controller decides with."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from smgate import client
+from smgate.cli import asks, files, reach, session as sessions, verbs
+from smgate.domain import policy as policies
+
+NOUN: Final = verbs.noun("policy", "The numbers the controller decides with.")
+
+
+@verbs.reads(
+    NOUN, "show", examples=["smgate policy show", "smgate policy show -o yaml > policy.yaml"]
+)
+def show() -> asks.Item:
+    """Show the policy in force."""
+    return asks.Item(path=client.path("policy"), name="policy")
+
+
+@verbs.changes(
+    NOUN,
+    "publish",
+    "policy_publish",
+    asks_first=True,
+    examples=["smgate policy publish -f policy.yaml --reason 'five GPU sets from now on'"],
+)
+def publish(
+    session: sessions.Session,
+    file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
+) -> asks.Change:
+    """Replace the policy. A key that is not given has its default, not its earlier value."""
+    policy = files.load(file, policies.Policy, asked=session.console.asked)
+    return asks.Change(
+        fields={"policy": policy},
+        summary="The policy is replaced.",
+        consequence=reach.of_policy(policy),
+    )

@@ -1,0 +1,203 @@
+"""`smgate rollout`: who gets the target next, in waves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from smgate import client
+from smgate.cli import (
+    asks,
+    exit_codes,
+    files,
+    output,
+    reach,
+    session as sessions,
+    suggest,
+    verbs,
+    why as telling,
+)
+from smgate.domain import policy
+
+NOUN: Final = verbs.noun("rollout", "Waves of units that get the target.")
+
+
+def _waves(row: output.Row) -> list[output.Row]:
+    waves = row.get("waves")
+    return [one for one in waves if isinstance(one, dict)] if isinstance(waves, list) else []
+
+
+def _wave(row: output.Row) -> str:
+    return f"{len(_waves(row))}/{output.text_of(row.get('waves_planned'))}"
+
+
+def _verdict(row: output.Row) -> object:
+    waves = _waves(row)
+    return waves[-1].get("verdict") if waves else None
+
+
+def _members(row: output.Row) -> str:
+    members = [one for wave in _waves(row) for one in wave.get("members") or ()]
+    good = sum(1 for one in members if one.get("good"))
+    bad = sum(1 for one in members if one.get("bad"))
+    return f"{len(members)} ({good} good, {bad} bad)"
+
+
+TABLE: Final = output.Table(
+    noun="rollouts",
+    name="id",
+    columns=(
+        output.Column("ROLLOUT", "id"),
+        output.Column("PHASE", "phase"),
+        output.Column("GATE", "gate"),
+        output.Column("SM", "sm"),
+        output.Column("WAVE", _wave),
+        output.Column("VERDICT", _verdict),
+        output.Column("UNITS", _members),
+        output.Column("IN FLIGHT", "in_flight"),
+        output.Column("HALTED", "halted_code"),
+        output.Column("AUTHOR", "author", wide=True),
+        output.Column("APPROVER", "approver", wide=True),
+    ),
+)
+RolloutId = Annotated[str, typer.Argument(help="A rollout.", autocompletion=suggest.rollouts)]
+
+
+def ended(row: output.Row) -> int | None:
+    """The exit code of a rollout that has ended; None while it has not."""
+    return {
+        "completed": exit_codes.OK,
+        "halted": exit_codes.ENDED_BADLY,
+        "aborted": exit_codes.ENDED_BADLY,
+    }.get(str(output.object_of(row).get("phase")))
+
+
+@verbs.reads(NOUN, "ls", watch=True, examples=["smgate rollout ls", "smgate rollout ls -o json"])
+def ls() -> asks.Listing:
+    """List the rollouts."""
+    return asks.Listing(path=client.path("rollouts"), table=TABLE)
+
+
+@verbs.reads(
+    NOUN,
+    "get",
+    watch=True,
+    examples=["smgate rollout get k3-107-a", "smgate rollout get k3-107-a --watch --timeout 3600"],
+)
+def get(rollout: RolloutId) -> asks.Item:
+    """Show one rollout. With --watch until it ends: 0 if completed, 6 if halted or aborted."""
+    return asks.Item(
+        path=client.path("rollouts", rollout),
+        name=rollout,
+        kind="rollout",
+        table=TABLE,
+        ended=ended,
+    )
+
+
+@verbs.reads(NOUN, "why", examples=["smgate rollout why k3-107-a"])
+def why(rollout: RolloutId) -> asks.Item:
+    """Say what a rollout waits for."""
+    return asks.Item(
+        path=client.path("rollouts", rollout, "why"),
+        name=rollout,
+        kind="rollout",
+        lines=telling.plain_lines,
+    )
+
+
+@verbs.changes(
+    NOUN,
+    "propose",
+    "rollout_propose",
+    examples=["smgate rollout propose -f plan.yaml --reason 'SM107, first wave of three'"],
+)
+def propose(
+    session: sessions.Session,
+    file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
+) -> asks.Change:
+    """Put a plan forward. Another person approves it."""
+    plan = files.load(file, policy.RolloutPlan, asked=session.console.asked)
+    return asks.Change(fields={"plan": plan}, summary=f"Rollout {plan['id']} is proposed.")
+
+
+def _change(rollout: str, summary: str, *, typed: bool = False) -> asks.Change:
+    return asks.Change(
+        fields={"rollout": rollout},
+        summary=summary,
+        consequence=reach.of_rollout(rollout),
+        typed_name=rollout if typed else None,
+    )
+
+
+@verbs.changes(
+    NOUN,
+    "approve",
+    "rollout_approve",
+    examples=["smgate rollout approve k3-107-a --reason 'evidence looked at'"],
+)
+def approve(rollout: RolloutId) -> asks.Change:
+    """Agree, as another person than the author."""
+    return _change(rollout, f"Rollout {rollout} is approved.")
+
+
+@verbs.changes(
+    NOUN,
+    "start",
+    "rollout_start",
+    asks_first=True,
+    examples=[
+        "smgate rollout start k3-107-a --reason 'window is open' --dry-run",
+        "smgate rollout start k3-107-a --reason 'window is open' --at-position 81244",
+    ],
+)
+def start(rollout: RolloutId) -> asks.Change:
+    """Let the first wave open. Look with --dry-run, then start with the position it prints."""
+    return _change(rollout, f"Rollout {rollout} starts: its first wave may open.")
+
+
+@verbs.changes(
+    NOUN,
+    "pause",
+    "rollout_pause",
+    examples=["smgate rollout pause k3-107-a --reason 'p99 is up'"],
+)
+def pause(rollout: RolloutId) -> asks.Change:
+    """Open nothing new for now. What stands, stands."""
+    return _change(rollout, f"Rollout {rollout} is paused.")
+
+
+@verbs.changes(
+    NOUN,
+    "resume",
+    "rollout_resume",
+    asks_first=True,
+    examples=["smgate rollout resume k3-107-a --reason 'p99 was the network'"],
+)
+def resume(rollout: RolloutId) -> asks.Change:
+    """Go on after a pause."""
+    return _change(rollout, f"Rollout {rollout} goes on: its next wave may open.")
+
+
+@verbs.changes(
+    NOUN,
+    "halt",
+    "rollout_halt",
+    examples=["smgate rollout halt k3-107-a --reason 'wrong answers'"],
+)
+def halt(rollout: RolloutId) -> asks.Change:
+    """End it because of a bad sign. Not asked about: it opens nothing and ends nothing that runs."""
+    return _change(rollout, f"Rollout {rollout} is halted for good.")
+
+
+@verbs.changes(
+    NOUN,
+    "abort",
+    "rollout_abort",
+    asks_first=True,
+    examples=["smgate rollout abort k3-107-a --reason 'replaced by k3-107-b'"],
+)
+def abort(rollout: RolloutId) -> asks.Change:
+    """End it because it is no longer wanted. What stands, stands."""
+    return _change(rollout, f"Rollout {rollout} is aborted for good.", typed=True)

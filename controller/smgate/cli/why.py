@@ -1,0 +1,230 @@
+"""Owns how a why reads to a tired person: the answer, the reason, what it rests on, what would help.
+
+It only lays out what the controller says; it works out nothing itself, and an answer with more or
+fewer parts than usual is still shown whole.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final
+
+from smgate.cli import console as consoles, output
+
+WIDTH: Final = 96
+_LAID_OUT: Final = frozenset(
+    {
+        "apiVersion",
+        "unit",
+        "as_of_position",
+        "position",
+        "now",
+        "rules_version",
+        "mode",
+        "override",
+        "would",
+        "rule",
+        "recorded",
+        "launch_pending",
+        "facts",
+        "needed",
+        "members",
+        "if_left_alone",
+        "memory_fallback",
+        "exposed",
+        "uncontrolled",
+        "note",
+    }
+)
+
+
+def lines(body: output.Row) -> list[str]:
+    """The whole answer."""
+    told = [
+        *_heading(body),
+        *_answer(body),
+        *_would(body),
+        *_loud(body),
+        *_needed(body),
+        *_facts(body),
+        *_members(body),
+    ]
+    alone = left_alone(body)
+    if alone:
+        told += ["", "Left alone", *(f"  {one}" for one in alone)]
+    rest = {key: value for key, value in body.items() if key not in _LAID_OUT}
+    if rest:
+        told += ["", *output.key_lines(rest)]
+    if body.get("note"):
+        told += ["", *_wrapped(body["note"])]
+    return told
+
+
+def plain_lines(body: output.Row) -> list[str]:
+    """A why of something else than a unit: its sentences first, then all the rest."""
+    told = _wrapped(body.get("sentence"))
+    rest = {key: value for key, value in body.items() if key not in ("sentence", "apiVersion")}
+    return [*told, *output.key_lines(rest)]
+
+
+def left_alone(body: output.Row) -> list[str]:
+    """What SGLang would choose by itself, in sentences."""
+    alone = body.get("if_left_alone")
+    if not isinstance(alone, dict) or not alone:
+        return []
+    told: list[str] = []
+    runner, a2a = alone.get("runner"), alone.get("a2a")
+    if runner is not None:
+        pair = f" with a2a {output.text_of(a2a)}" if a2a is not None else ""
+        told.append(f"SGLang would choose {output.text_of(runner)}{pair}.")
+    told += _wrapped(alone.get("sentence"))
+    if alone.get("memory_fallback"):
+        told.append("Its MXFP4 experts would be made BF16: 3.76 times their bytes.")
+    if alone.get("raises"):
+        told.append(f"The server would not come up: {output.text_of(alone['raises'])}.")
+    told += [
+        f"{consoles.clean(key)}: {output.text_of(value)}"
+        for key, value in alone.items()
+        if key not in ("runner", "a2a", "sentence", "memory_fallback", "raises", "code")
+    ]
+    if not told:
+        told.append(output.text_of(alone.get("code")))
+    return told
+
+
+def _heading(body: output.Row) -> list[str]:
+    parts = [f"unit {output.text_of(body.get('unit'))}"]
+    if body.get("mode") is not None:
+        parts.append(f"mode {output.text_of(body['mode'])}")
+    position = body.get("as_of_position", body.get("position"))
+    moment = output.text_of(body.get("now"))
+    return [" | ".join(parts), f"as of position {output.text_of(position)}, {moment}", ""]
+
+
+def _answer(body: output.Row) -> list[str]:
+    override = body.get("override")
+    if not isinstance(override, dict):
+        return ["Nothing is decided for it."]
+    told = _verdict(override, lead="")
+    recorded = body.get("recorded")
+    if body.get("launch_pending"):
+        told += ["  Its ranks are still reporting this launch; it is decided when they have."]
+    elif not isinstance(recorded, dict):
+        told += ["  Nothing was told to it so far."]
+    elif _differs(recorded, override):
+        told += [
+            f"  What it was told, at position {output.text_of(recorded.get('position'))}: "
+            f"{gets(recorded)} ({output.text_of(recorded.get('code'))}). It stands until the next "
+            "decision."
+        ]
+    return told
+
+
+def _differs(recorded: output.Row, override: output.Row) -> bool:
+    return any(recorded.get(key) != override.get(key) for key in ("form", "value", "code"))
+
+
+def _would(body: output.Row) -> list[str]:
+    would = body.get("would")
+    if not isinstance(would, dict) or not would:
+        return []
+    return ["", *_verdict(would, lead="Enforced, it would be: ")]
+
+
+def _loud(body: output.Row) -> list[str]:
+    said = []
+    if body.get("memory_fallback"):
+        phase = output.text_of(body["memory_fallback"])
+        said.append(
+            f"! BF16: its MXFP4 experts are made BF16 ({phase}); it is slow, or out of memory"
+        )
+    if body.get("exposed"):
+        said.append("! exposed: it runs the target and the decision is not the target")
+    if body.get("uncontrolled"):
+        said.append("! uncontrolled: it runs or would run the target with no grant")
+    return ["", *said] if said else []
+
+
+def _verdict(verdict: output.Row, *, lead: str) -> list[str]:
+    told = [f"{lead}{gets(verdict)}  [{output.text_of(verdict.get('code'))}]"]
+    told += _wrapped(verdict.get("sentence"), indent="  ")
+    if verdict.get("no_safe_value"):
+        told.append("  There is no safe value for it, so nothing is appended.")
+    return told
+
+
+def gets(override: output.Row) -> str:
+    """What the launch gate does, as it would be typed."""
+    value = override.get("value")
+    appended = f"--moe-runner-backend {output.text_of(value)}"
+    match override.get("form"):
+        case "append":
+            return f"appends {appended}"
+        case "keep" if value is not None:
+            return f"hands off: keeps {appended}"
+        case "keep":
+            return "hands off: appends nothing, as before"
+        case "untouched":
+            return "hands off: appends nothing"
+        case other:
+            return output.text_of(other if other is not None else override)
+
+
+def _needed(body: output.Row) -> list[str]:
+    needed = body.get("needed")
+    if not isinstance(needed, list) or not needed:
+        return []
+    told = ["", "Needed for the target"]
+    for one in needed:
+        if not isinstance(one, dict):
+            told.append(f"  - {output.text_of(one)}")
+            continue
+        told.append(f"  - {output.text_of(one.get('code'))}")
+        told += _wrapped(one.get("sentence"), indent="    ")
+        if one.get("next_step"):
+            told += _wrapped(f"-> {output.text_of(one['next_step'])}", indent="    ")
+    return told
+
+
+def _facts(body: output.Row) -> list[str]:
+    facts = body.get("facts")
+    if not isinstance(facts, list) or not facts:
+        return []
+    rows = [
+        [
+            output.text_of(one.get("position")),
+            output.text_of(one.get("at")),
+            output.text_of(one.get("type")),
+            output.text_of(one.get("actor")),
+            output.text_of(one.get("says")),
+        ]
+        for one in facts
+        if isinstance(one, dict)
+    ]
+    heading = ["POSITION", "AT", "FACT", "FROM", "SAYS"]
+    return ["", "It rests on", *output.aligned([heading, *rows], indent="  ")]
+
+
+def _members(body: output.Row) -> list[str]:
+    members = body.get("members")
+    if not isinstance(members, list) or not members:
+        return []
+    rows = [one for one in members if isinstance(one, dict)]
+    keys = list(dict.fromkeys(key for one in rows for key in one))
+    table = [[output.text_of(one.get(key)) for key in keys] for one in rows]
+    heading = [consoles.clean(key).upper() for key in keys]
+    told = ["", "Members", *output.aligned([heading, *table], indent="  ")]
+    return told + [f"  {output.text_of(one)}" for one in members if not isinstance(one, dict)]
+
+
+def _wrapped(text: object, *, indent: str = "") -> list[str]:
+    if not isinstance(text, str) or not text:
+        return []
+    return textwrap.wrap(
+        consoles.clean(text),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
