@@ -37,6 +37,9 @@ SAFE_SMS: Final = frozenset({"9.0", "10.0", "10.3", "10.7", "12.0", "12.1"})
 """Where marlin is the safe value. 8.0 and 11.0 have none; SGLang would build it on 10.1, but
 nobody serves the gate's model there."""
 
+_TARGET_WITHOUT_RUNNER: Final = frozenset({"0.5.18", "0.5.19"})
+"""Here SM100 runs the target without a MoeRunner: a wrong a2a is not noticed at construction."""
+
 _ONLY_FUSED: Final = frozenset({SAFE, TARGET})
 _CLASS_OF_MAJOR: Final = {9: "sm90", 10: "sm100", 12: "sm120"}
 _FIRST_CUDA: Final = {"sm90": (12, 3), "sm100": (12, 8), "sm120": (12, 8)}
@@ -88,13 +91,24 @@ def raises(
         return "not_run"
     if runner not in _ONLY_FUSED:
         return None
-    has_class = device_class(sm=sm, torch_cuda=torch_cuda) is not None
-    if runner == TARGET and not has_class:
+    found = device_class(sm=sm, torch_cuda=torch_cuda)
+    if runner == TARGET and found is None:
         return "no_device_class"
-    # Under megamoe the target only prepares weights; DeepGEMM runs them, without a MoeRunner.
-    if a2a != "none" and not (runner == TARGET and a2a == "megamoe"):
+    if a2a != "none" and not _needs_no_moe_runner(
+        runner=runner, a2a=a2a, found=found, sglang_version=sglang_version
+    ):
         return "no_fused_function"
-    return None if has_class else "no_device_class"
+    return None if found else "no_device_class"
+
+
+def _needs_no_moe_runner(*, runner: str, a2a: str, found: str | None, sglang_version: str) -> bool:
+    """The target alone can do without a MoeRunner, whose making asks for the fused function."""
+    if runner != TARGET:
+        return False
+    if sglang_version in _TARGET_WITHOUT_RUNNER:
+        return found == "sm100"
+    # The target only prepares weights here; DeepGEMM runs them.
+    return a2a == "megamoe"
 
 
 def safe_value(*, sm: str, a2a: str, sglang_version: str, torch_cuda: str | None) -> str | None:

@@ -93,7 +93,7 @@ _OLD = _Rules(
 _MIDDLE = _Rules(
     selected_sms=_WITH_SM107,
     checks_megamoe_platform=False,
-    flashinfer_a2a_runners=frozenset(),
+    flashinfer_a2a_runners=frozenset({"deep_gemm"}),
 )
 _NEW = _Rules(
     selected_sms=_WITH_SM107,
