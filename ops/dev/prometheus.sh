@@ -1,5 +1,5 @@
 #!/bin/sh
-# Print the folder that holds `prometheus`, `promtool`, `prometheus-alertmanager` and `amtool`.
+# Print the folder that holds `prometheus`, `promtool` and `amtool`.
 #
 #   ops/dev/prometheus.sh           the system's own, else Debian's packages unpacked under .cache/
 #   ops/dev/prometheus.sh --where   the same, but fetches nothing
@@ -21,7 +21,7 @@ fail() {
 install_it="install Debian's prometheus (2.42 or newer) and prometheus-alertmanager on this machine"
 
 works() {
-  for program in prometheus promtool prometheus-alertmanager amtool; do
+  for program in prometheus promtool amtool; do
     "$1/$program" --version >/dev/null 2>&1 || return 1
   done
 }
@@ -39,11 +39,11 @@ found() {
 
 found && exit 0
 if [ "${1:-}" = --where ]; then
-  fail "there is no Prometheus with its Alertmanager on PATH, and none was unpacked." "make prometheus"
+  fail "there is no Prometheus with promtool and amtool on PATH, and none was unpacked." "make prometheus"
 fi
 for tool in apt-get dpkg-deb; do
   command -v "$tool" >/dev/null ||
-    fail "there is no Prometheus with its Alertmanager on PATH, and no $tool to unpack one." \
+    fail "there is no Prometheus with promtool and amtool on PATH, and no $tool to unpack one." \
       "$install_it"
 done
 
