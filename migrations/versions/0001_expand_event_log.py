@@ -122,6 +122,7 @@ def _create_identities() -> None:
         "node_contact",
         sa.Column("node", sa.Text, nullable=False),
         sa.Column("last_seen_us", BIG, nullable=False),
+        sa.Column("held_generation", BIG),
         sa.Column("outbox_id", sa.Text),
         sa.PrimaryKeyConstraint("node", name=op.f("pk_node_contact")),
         sqlite_strict=True,
