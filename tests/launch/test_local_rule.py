@@ -8,6 +8,7 @@ import pathlib
 import pytest
 from hypothesis import given, strategies as st
 
+from smgate.domain import keys, outcome, values
 from smgate.wire import base, directive, facts
 from smgate_agent.launch import kernel_key, local_rule
 
@@ -77,6 +78,46 @@ def test_kernel_key_gives_what_the_vector_says(vector):
         assert key == independent_key(
             vector["sm"], vector["a2a"], vector["build"], vector["layout"]
         )
+
+
+@pytest.mark.parametrize("vector", KEY_VECTORS, ids=[vector["name"] for vector in KEY_VECTORS])
+def test_the_controller_computes_the_same_key(vector):
+    assert vector["key"] == keys.kernel_key(
+        sm=vector["sm"],
+        build=values.Build(**vector["build"]),
+        layout=values.Layout(**vector["layout"]),
+        a2a=vector["a2a"],
+    )
+
+
+@pytest.mark.parametrize("vector", RULE_VECTORS, ids=[vector["name"] for vector in RULE_VECTORS])
+def test_the_controller_names_the_unit_the_same(vector):
+    planned = base.decode(json.dumps(vector["launch"]).encode(), facts.LaunchPlanned)
+    uuids = tuple(gpu.uuid for gpu in planned.gpus)
+    assert kernel_key.unit_id("node-a", vector["launch"]) == keys.unit_id("node-a", planned, uuids)
+
+
+@pytest.mark.parametrize(
+    "sm", ["8.0", "9.0", "10.0", "10.1", "10.3", "10.7", "11.0", "12.0", "12.1"]
+)
+@pytest.mark.parametrize("torch_cuda", [None, "12.2", "12.3", "12.6", "12.8", "13.0"])
+def test_the_controller_has_the_same_outcome_table(sm, torch_cuda):
+    versions = [*sorted(outcome.VERSIONS_RUN), "0.5.17", "0.5.24", None]
+    for version in versions:
+        for a2a in sorted(outcome.A2A_RUN):
+            launch = {
+                "gpus": [{"uuid": "GPU-0000", "sm": sm}],
+                "asked_a2a": a2a,
+                "build": {"sglang_version": version, "torch_cuda": torch_cuda},
+            }
+            case = {"sm": sm, "a2a": a2a, "sglang_version": version or ""}
+            safe = outcome.safe_value(**case, torch_cuda=torch_cuda or "13.0")
+            assert local_rule.safe_value(launch) == safe
+            if sm in local_rule.TARGET_SMS and a2a == "none":
+                refused = outcome.raises(runner=outcome.TARGET, **case, torch_cuda=torch_cuda)
+                assert local_rule.starts(local_rule.TARGET, launch) == (refused is None)
+            else:
+                assert not local_rule.starts(local_rule.TARGET, launch)
 
 
 def test_every_rule_of_the_table_has_a_vector():

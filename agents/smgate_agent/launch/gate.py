@@ -25,6 +25,7 @@ from smgate_agent.launch import (
     link,
     local_rule,
     options as option_lists,
+    peers,
     plan,
     shapes,
     state,
@@ -57,6 +58,8 @@ class Progress:
 
     launch: Json | None = None
     command: Command | None = None
+    model_path: str | None = None
+    endpoints: tuple[link.Endpoint, ...] = ()
     identity: state.Identity | None = None
     held: Json | None = None
     last_appended: Json | None = None
@@ -101,9 +104,9 @@ class Gate:
 
     def _read(self) -> None:
         progress = self.progress
-        progress.identity = self._identity()
-        if progress.identity is not None:
-            progress.held = self.store.held(progress.identity)
+        found = peers.find(self.options, self.store)
+        progress.identity, progress.held = found.identity, found.held
+        progress.endpoints = found.endpoints
         edge = plan.Edge(
             launch_id=self.launch_id,
             environ=dict(os.environ),
@@ -113,7 +116,9 @@ class Gate:
             store=self.store,
             timeout_s=min(READING_S, READING_SHARE * self.options.deadline_s),
         )
-        launch, progress.command = plan.read(self.argv, edge)
+        reading = plan.read(self.argv, edge)
+        launch, progress.command = reading.launch, reading.command
+        progress.model_path = reading.model_path
         if progress.held is not None:
             launch["held_generation"] = progress.held["generation"]
         if progress.identity is not None:
@@ -121,47 +126,14 @@ class Gate:
             progress.last_appended = self.store.last_appended(unit)
         progress.launch = launch
 
-    def _identity(self) -> state.Identity | None:
-        found = self.store.identity(self.options.credential)
-        if found is not None or self._socket() is None:
-            return found
-        try:
-            body = link.exchange(
-                link.Endpoint(socket_path=self._socket()),
-                "GET",
-                "/v1/agent/identity",
-                None,
-                timeout_s=2.0,
-            )
-            value = shapes.parse(body)
-        except (link.ExchangeError, shapes.MalformedError):
-            return None
-        return state.identity_of(value if isinstance(value, dict) else None)
-
-    def _socket(self) -> str | None:
-        path = self.options.agent_socket
-        return path if path and Path(path).is_socket() else None
-
-    def _endpoints(self, identity: state.Identity) -> list[link.Endpoint]:
-        found: list[link.Endpoint] = []
-        if self._socket() is not None:
-            found.append(link.Endpoint(socket_path=self._socket()))
-        url = self.options.controller or identity.controller_url
-        if url and identity.credential:
-            found.append(
-                link.Endpoint(url=url, credential=identity.credential, ca_file=self.options.ca_file)
-            )
-        return found
-
     def _ask(self) -> None:
         progress = self.progress
         if progress.identity is None or progress.launch is None:
             raise conversation.NoDecisionError("not_enrolled")
-        endpoints = self._endpoints(progress.identity)
-        if not endpoints:
+        if not progress.endpoints:
             raise conversation.NoDecisionError("no_controller_address")
         progress.talk = talk = conversation.Conversation(
-            endpoints=endpoints,
+            endpoints=progress.endpoints,
             identity=progress.identity,
             launch=progress.launch,
             held=progress.held,
@@ -210,7 +182,7 @@ class Gate:
             if identity is not None and value is not None:
                 unit = kernel_key.unit_id(identity.node, launch)
                 self.store.save_appended(unit, value, local_rule.given_for(launch))
-            self.store.save_launch(self.launch_id, self._record(outcome, source))
+            self.store.save_launch(self.launch_id, self._record(launch))
         with contextlib.suppress(Exception):
             if progress.talk is not None:
                 progress.talk.add_fact(
@@ -227,13 +199,20 @@ class Gate:
                 )
                 progress.talk.send_facts()
 
-    def _record(self, outcome: Json, source: str) -> Json:
+    def _record(self, launch: Json) -> Json:
+        """What links the server to this launch for the resident agent; it never leaves the node."""
+        model = launch["model"] or {}
+        names = ("unit_name", "workload", "rendezvous", "nnodes", "node_rank")
         return {
             "launch_id": self.launch_id,
-            "pid": os.getpid(),
             "started_at_us": time.time_ns() // 1_000,
-            "source": source,
-            **outcome,
+            "pid": os.getpid(),
+            "pid_namespace": str(Path("/proc/self/ns/pid").readlink()),
+            **{name: launch[name] for name in names},
+            "gpu_uuids": [gpu["uuid"] for gpu in launch["gpus"]],
+            "model_path": self.progress.model_path,
+            "architecture": model.get("architecture"),
+            "mxfp4": local_rule.is_packed(model) if model else None,
         }
 
     def _added_ms(self) -> int:

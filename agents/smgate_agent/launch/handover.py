@@ -32,7 +32,7 @@ def become(argv: Sequence[str], value: str | None) -> int:
         return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_EXECUTABLE
     except ValueError:
         sys.stderr.write("smgate-launch: cannot start the command: it is empty or malformed\n")
-        return NOT_EXECUTABLE
+        return NOT_FOUND
 
 
 def _undo_interpreter_start() -> None:

@@ -22,11 +22,14 @@ def canonical_digest(value: object) -> str:
 
 
 def kernel_key(*, sm: str | None, build: Json, layout: Json, a2a: str) -> str | None:
-    """Hash of what a kernel result depends on, or None if an essential part is unknown."""
+    """Hash of what a kernel result depends on, or None if an essential part is unknown.
+
+    torch's CUDA is no part of the key, but decides whether SGLang can run the target at all.
+    """
     driver = build.get("driver_version")
     branch = None if driver is None else str(driver).partition(".")[0]
     sglang, flashinfer = build.get("sglang_version"), build.get("flashinfer_version")
-    if None in (sm, sglang, flashinfer, branch):
+    if None in (sm, sglang, flashinfer, branch, build.get("torch_cuda")):
         return None
     tp, ep = layout.get("tp", 1), layout.get("ep", 1)
     return canonical_digest(

@@ -22,11 +22,13 @@ WEIGHT_FORMAT = "mxfp4"
 TARGET = "flashinfer_mxfp4"
 TARGET_SMS = ("10.0", "10.3", "10.7")
 """SMs on which SGLang has the target's kernels for this model: baseline and candidate."""
-TARGET_TORCH_CUDA_MIN = (12, 8)
 SAFE = "marlin"
 SAFE_SMS = ("9.0", "10.0", "10.3", "10.7", "12.0", "12.1")
-SAFE_SGLANG_VERSIONS = ("0.5.18", "0.5.23")
-"""Versions on which the outcome table was run. Another version has no safe value."""
+SGLANG_VERSIONS_RUN = ("0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+"""Versions on which the outcome table was run. Another version starts with nothing of ours."""
+FIRST_CUDA = {"9": (12, 3), "10": (12, 8), "12": (12, 8)}
+"""By major SM: the first CUDA of torch with which SGLang knows the GPU; below it marlin and the
+target stop the server."""
 
 
 def result(form: str, value: str | None, code: str) -> Json:
@@ -36,6 +38,8 @@ def result(form: str, value: str | None, code: str) -> Json:
 
 def asked_a2a(launch: Json) -> str:
     """The a2a backend of the launch: resolved where a dry resolve was made, else as asked."""
+    if launch.get("asked_runner") == "megamoe":  # a runner name that is really an a2a backend
+        return "megamoe"
     resolved = launch.get("dry_resolved") or {}
     return str(resolved.get("a2a") or launch.get("asked_a2a") or "none")
 
@@ -84,12 +88,15 @@ def _not_ours(launch: Json) -> str | None:
     model = launch.get("model")
     if model is None:
         return "model_unknown"
-    formats = (model.get("format_top_level"), model.get("format_group"))
-    if model.get("architecture") == ARCHITECTURE and any(
-        WEIGHT_FORMAT in (value or "") for value in formats
-    ):
+    if model.get("architecture") == ARCHITECTURE and is_packed(model):
         return None
     return "not_applicable"
+
+
+def is_packed(model: Json) -> bool:
+    """Whether SGLang's loader would see MXFP4 in this checkpoint."""
+    formats = (model.get("format_top_level"), model.get("format_group"))
+    return any(WEIGHT_FORMAT in (value or "") for value in formats)
 
 
 def _choice(launch: Json) -> str | None:
@@ -111,35 +118,41 @@ def _unfit_sm(launch: Json) -> str | None:
 
 def safe_value(launch: Json) -> str | None:
     """The packed runner proven to start on every SM of this launch, or None if there is none."""
-    sms = sms_of(launch)
-    proven = (
-        bool(sms)
-        and all(sm in SAFE_SMS for sm in sms)
-        and asked_a2a(launch) == "none"
+    sms = [sm for sm in sms_of(launch) if sm in SAFE_SMS]
+    if not sms or len(sms) != len(sms_of(launch)):
+        return None
+    # Unread is not old: an old torch is rare, and a wrong refusal here is a server in BF16.
+    torch_cuda = (launch.get("build") or {}).get("torch_cuda") or "13.0"
+    knows_them = all(_knows(torch_cuda, str(sm)) for sm in sms)
+    return SAFE if knows_them and _ordinary(launch) else None
+
+
+def _ordinary(launch: Json) -> bool:
+    """Whether this SGLang takes an explicit runner at all, with this a2a and this draft model."""
+    return (
+        asked_a2a(launch) == "none"
         and not launch.get("draft_asserts_auto", False)
-        and (launch.get("build") or {}).get("sglang_version") in SAFE_SGLANG_VERSIONS
+        and (launch.get("build") or {}).get("sglang_version") in SGLANG_VERSIONS_RUN
     )
-    return SAFE if proven else None
+
+
+def _knows(torch_cuda: object, sm: str) -> bool:
+    """Whether SGLang, on a torch built for this CUDA, recognises the GPU."""
+    parts = str(torch_cuda).split(".")[:2]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        return False
+    return tuple(int(part) for part in parts) >= FIRST_CUDA[sm.partition(".")[0]]
 
 
 def starts(value: str, launch: Json) -> bool:
     """Whether SGLang is known to start with this value here: the gate appends nothing else."""
     if value == SAFE:
         return safe_value(launch) == SAFE
-    if value != TARGET or launch.get("draft_asserts_auto", False):
+    sm = single_sm(launch)
+    if value != TARGET or sm not in TARGET_SMS:
         return False
-    return (
-        single_sm(launch) in TARGET_SMS
-        and asked_a2a(launch) == "none"
-        and _cuda_at_least((launch.get("build") or {}).get("torch_cuda"), TARGET_TORCH_CUDA_MIN)
-    )
-
-
-def _cuda_at_least(version: object, minimum: tuple[int, int]) -> bool:
-    parts = str(version).split(".")
-    if len(parts) < len(minimum) or not all(part.isdigit() for part in parts[: len(minimum)]):
-        return False
-    return tuple(int(part) for part in parts[: len(minimum)]) >= minimum
+    torch_cuda = (launch.get("build") or {}).get("torch_cuda")
+    return _ordinary(launch) and _knows(torch_cuda, str(sm))
 
 
 def apply(entry: Json, launch: Json, last_appended: Json | None) -> Json:

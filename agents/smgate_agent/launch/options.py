@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 120.0
 DEADLINE_MAX_S = 3600.0
 STATE_DIR = "/var/lib/smgate-agent"
-AGENT_SOCKET = "/run/smgate/agent.sock"
+AGENT_SOCKET = "/run/smgate-agent/agent.sock"
 
 
 class UsageError(ValueError):
@@ -61,7 +61,9 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add = made.add_argument
     add(
         "--state-dir",
-        default=environ.get("SMGATE_STATE_DIR", STATE_DIR),
+        default=environ.get("SMGATE_STATE_DIR")
+        or environ.get("SMGATE_AGENT_STATE_DIR")
+        or STATE_DIR,
         help="enrolment and last directive (SMGATE_STATE_DIR, default %(default)s)",
     )
     add(

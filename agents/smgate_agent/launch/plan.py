@@ -62,10 +62,19 @@ class Choice:
     argv_read: bool
 
 
-def read(argv: Sequence[str], edge: Edge) -> tuple[Json, commands.Command | None]:
+@dataclass(frozen=True)
+class Reading:
+    """A launch as the wire has it, and what stays on this machine."""
+
+    launch: Json
+    command: commands.Command | None
+    model_path: str | None
+
+
+def read(argv: Sequence[str], edge: Edge) -> Reading:
     """Read one launch. What cannot be read is absent, never guessed."""
     found = commands.find(argv)
-    hardware = _Reading(edge, found)
+    hardware = _Children(edge, found)
     choice = choose(found.tokens if found else None, hardware.config_tokens)
     launch = {
         "type": "launch_planned",
@@ -90,10 +99,16 @@ def read(argv: Sequence[str], edge: Edge) -> tuple[Json, commands.Command | None
     }
     launch["model"], shape = _model(choice.values, edge)
     launch["layout"] = {**_ranks(choice.values), **shape}
-    return launch, found
+    return Reading(
+        launch=launch, command=found, model_path=_folder(choice.values.get("model_path"))
+    )
 
 
-class _Reading:
+def _folder(path: str | None) -> str | None:
+    return str(Path(path).resolve()) if path and Path(path).is_dir() else None
+
+
+class _Children:
     """The two children: one asks the driver, one SGLang's interpreter, side by side."""
 
     def __init__(self, edge: Edge, found: commands.Command | None) -> None:

@@ -41,10 +41,10 @@ def read_json(path: Path) -> Json | None:
 
 
 def write_json(path: Path, value: Json) -> bool:
-    """Replace a file whole or not at all."""
+    """Replace a file whole or not at all. The state folder itself is made at enrolment, not here."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(value, stream, sort_keys=True)

@@ -1,0 +1,451 @@
+"""What the gate reads of a launch, as the controller receives it."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.launch import nvml_library, stand_ins
+
+from smgate.wire import base, directive, facts
+from smgate_agent.launch import command, flags, model, plan, units
+
+CONFIG = """model-path: {path}
+tp-size: 8
+moe-runner-backend: marlin
+api-key: sk-never-leaves
+"""
+
+
+def reported(node, *argv, **keywords):
+    """The launch a controller is told of, decoded by the contract."""
+    with stand_ins.Controller(stand_ins.honest(hands_off)) as controller:
+        node.enroll(controller.url)
+        seen = node.launch(*argv, **keywords)
+        (launch,) = controller.launches()
+    assert seen["argv"][1:] == list(argv[1:])
+    request = base.decode(json.dumps(controller.requests[0][2]).encode(), directive.LaunchRequest)
+    assert request.node == "node-a"
+    return request.launch, launch
+
+
+def hands_off(launch):
+    return stand_ins.directive(stand_ins.entry(launch, "untouched", None, "observe"))
+
+
+def test_a_whole_launch_is_read(sm107, k3):
+    planned, _ = reported(
+        sm107, "sglang", "serve", "--model-path", str(k3), "--tp", "8", "--ep-size=2",
+        "--moe-runner-b", "auto", "--moe-a2a-backend", "none", "--nnodes", "2", "--node-rank", "1",
+        "--dist-init-addr", "[fd00::7]:20000",
+        environ={"LWS_LEADER_ADDRESS": "k3-0.k3.serving", "FLASHINFER_DISABLE_VERSION_CHECK": "1"},
+        options=["--unit", "k3-prod-0", "--restarter", "hook"],
+    )  # fmt: skip
+    assert planned == facts.LaunchPlanned(
+        launch_id=planned.launch_id,
+        platform="cuda",
+        argv_read=True,
+        gpus=tuple(
+            facts.Gpu(uuid=f"GPU-{i:04d}-aaaa", sm="10.7", name="NVIDIA R200", memory_bytes=288 << 30)
+            for i in range(2)
+        ),
+        unit_name="k3-prod-0",
+        workload="lws:k3-0.k3.serving",
+        rendezvous="fd00::7:20000",
+        nnodes=2,
+        node_rank=1,
+        asked_runner="auto",
+        asked_runner_in="argv",
+        asked_a2a="none",
+        model=facts.Model(
+            digest=model.digest(str(k3), None),
+            architecture="KimiK3ForConditionalGeneration",
+            quant_method="compressed-tensors",
+            format_top_level="mxfp4-pack-quantized",
+            format_group="mxfp4-pack-quantized",
+        ),
+        build=facts.Build(
+            sglang_version="0.5.23",
+            flashinfer_version="0.7.2.post1",
+            flashinfer_commit="be" * 20,
+            artifact_pins={"TRTLLM_GEN_BMM": "49" * 32},
+            cute_dsl_version="4.8.0",
+            cuda_toolkit=planned.build.cuda_toolkit,
+            torch_version="2.13.0",
+            torch_cuda="13.0",
+            driver_version="595.10.02",
+            disqualifying_env=("FLASHINFER_DISABLE_VERSION_CHECK",),
+        ),
+        layout=facts.Layout(
+            tp=8, ep=2, experts=896, hidden_size=3584, intermediate_size=3072, top_k=16
+        ),
+        restarter="hook",
+    )  # fmt: skip
+
+
+RUNNERS = {
+    "nothing": ([], None, None),
+    "two tokens": (["--moe-runner-backend", "marlin"], "marlin", "argv"),
+    "with an equals sign": (["--moe-runner-backend=triton"], "triton", "argv"),
+    "abbreviated": (["--moe-runner-b", "marlin"], "marlin", "argv"),
+    "abbreviated, with an equals sign": (["--moe-r=marlin"], "marlin", "argv"),
+    "the last one wins": (
+        ["--moe-runner-backend", "marlin", "--moe-runner-backend=auto"], "auto", "argv",
+    ),
+    "a name SGLang does not know": (["--moe-runner-backend", "sk-secret"], "other", "argv"),
+    "no value at all": (["--moe-runner-backend"], "other", "argv"),
+    "another flag where the value should be": (
+        ["--moe-runner-backend", "--enable-metrics"], "other", "argv",
+    ),
+    "an alias of an a2a backend": (["--moe-runner-backend", "megamoe"], "megamoe", "argv"),
+    "one token with a space is no flag": (["--moe-runner-backend marlin"], None, None),
+    "the draft's flag is another one": (["--speculative-moe-runner-backend", "marlin"], None, None),
+}  # fmt: skip
+PREFIXES = {
+    "sglang serve": ["sglang", "serve"],
+    "python -m": ["python3", "-m", "sglang.launch_server"],
+    "python with flags": ["/usr/bin/python3.11", "-u", "-X", "utf8", "-m", "sglang.launch_server"],
+    "python and a script": ["python3", "/opt/sglang/bin/sglang", "serve"],
+    "behind numactl": ["numactl", "--cpunodebind=0", "sglang", "serve"],
+    "behind env": ["env", "A=b", "python3", "-m", "sglang.launch_server"],
+    "dynamo": ["python3", "-m", "dynamo.sglang"],
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+@pytest.mark.parametrize(("argv", "runner", "where"), RUNNERS.values(), ids=RUNNERS)
+def test_the_runner_is_read_in_every_form(prefix, argv, runner, where):
+    found = command.find([*prefix, "--model-path", "m", *argv])
+    choice = plan.choose(found.tokens, None)
+    assert flags.known(choice.values.get("runner"), flags.RUNNERS) == runner
+    assert (where == "argv") == ("runner" in choice.values)
+    assert choice.values["model_path"] == "m"
+    assert choice.argv_read
+
+
+UNREADABLE = {
+    "inside one string": ["bash", "-c", "sglang serve --model-path m"],
+    "inside one string, at its end": ["sh", "-c", "exec /opt/bin/sglang"],
+    "another program": ["/opt/start.sh", "--model-path", "m"],
+    "another module": ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"],
+    "python code": ["python3", "-c", "import sglang", "--model-path", "m"],
+    "python alone": ["python3"],
+    "sglang without serve": ["sglang", "version"],
+    "only sglang": ["sglang"],
+}
+
+
+@pytest.mark.parametrize("argv", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_might_not_reach_the_parser_counts_as_unread(argv):
+    assert command.find(argv) is None
+    assert not plan.choose(None, None).argv_read
+
+
+def test_the_model_may_be_the_first_word_after_serve():
+    found = command.find(["sglang", "serve", "--model-type", "llm", "org/model", "--tp", "8"])
+    assert flags.values(found.tokens)["model_path"] == "org/model"
+
+
+CONFIG_FORMS = {
+    "none": ([], "", None, "none", None, None),
+    "two tokens": (["--config", "c.yaml"], CONFIG, None, "read", "marlin", "config"),
+    "in the middle": (
+        ["--enable-metrics", "--config", "c.yaml", "--tp", "4"], CONFIG, None,
+        "read", "marlin", "config",
+    ),
+    "the command line wins": (
+        ["--config", "c.yaml", "--moe-runner-backend", "auto"], CONFIG, None, "read", "auto", "argv",
+    ),
+    "the command line wins from in front": (
+        ["--moe-runner-backend", "triton", "--config", "c.yaml"], CONFIG, None,
+        "read", "triton", "argv",
+    ),
+    "with an equals sign SGLang ignores it": (
+        ["--config=c.yaml"], CONFIG, None, "ignored", None, None,
+    ),
+    "abbreviated SGLang ignores it": (["--conf", "c.yaml"], CONFIG, None, "ignored", None, None),
+    "missing file": (["--config", "gone.yaml"], CONFIG, None, "unreadable", None, None),
+    "no file named": (["--config"], CONFIG, None, "unreadable", None, None),
+    "two of them": (
+        ["--config", "c.yaml", "--config", "c.yaml"], CONFIG, None, "unreadable", None, None,
+    ),
+    "not called YAML": (["--config", "c.json"], CONFIG, "c.json", "unreadable", None, None),
+    "called .yml": (["--config", "c.YML"], CONFIG, "c.YML", "read", "marlin", "config"),
+    "underscores are no flags": (
+        ["--config", "c.yaml"], "moe_runner_backend: marlin\n", None, "read", None, None,
+    ),
+    "abbreviated key": (
+        ["--config", "c.yaml"], "moe-runner-b: marlin\n", None, "read", "marlin", "config",
+    ),
+    "the last of equal keys wins": (
+        ["--config", "c.yaml"], "moe-runner-backend: marlin\nmoe-runner-backend: auto\n", None,
+        "read", "auto", "config",
+    ),
+    "null becomes a word": (
+        ["--config", "c.yaml"], "moe-runner-backend: null\n", None, "read", "other", "config",
+    ),
+    "a list": (["--config", "c.yaml"], "- a\n", None, "unreadable", None, None),
+    "a word": (["--config", "c.yaml"], "marlin\n", None, "unreadable", None, None),
+    "a key that is no text": (["--config", "c.yaml"], "1: a\n", None, "unreadable", None, None),
+    "not YAML": (["--config", "c.yaml"], "a: [b\n", None, "unreadable", None, None),
+    "code is not run": (
+        ["--config", "c.yaml"], "a: !!python/object/apply:os.abort []\n", None,
+        "unreadable", None, None,
+    ),
+    "empty": (["--config", "c.yaml"], "", None, "read", None, None),
+    "a list of values": (
+        ["--config", "c.yaml"], "moe-runner-backend: [marlin]\n", None, "read", "marlin", "config",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", CONFIG_FORMS.values(), ids=CONFIG_FORMS)
+def test_config_files_are_read_as_sglang_reads_them(node, k3, form):
+    argv, text, name, state, runner, where = form
+    (node.folder / (name or "c.yaml")).write_text(text.format(path=k3))
+    planned, _ = reported(node, "sglang", "serve", *argv)
+    assert (planned.config_file, planned.asked_runner, planned.asked_runner_in) == (
+        state, runner, where,
+    )  # fmt: skip
+    assert planned.argv_read == (state != "unreadable")
+
+
+def test_the_model_may_be_named_by_the_config_file(node, k3):
+    (node.folder / "c.yaml").write_text(CONFIG.format(path=k3))
+    planned, _ = reported(node, "sglang", "serve", "--config", "c.yaml")
+    assert planned.model.architecture == "KimiK3ForConditionalGeneration"
+    assert planned.layout.tp == 8
+
+
+def test_without_a_yaml_reader_in_sglangs_python_the_choice_is_unknown(node, k3):
+    stand_ins.write_command(node.command, python="/usr/bin/python3")
+    (node.folder / "site" / "yaml.py").write_text("raise ImportError\n")
+    (node.folder / "c.yaml").write_text(CONFIG.format(path=k3))
+    planned, _ = reported(node, "sglang", "serve", "--config", "c.yaml")
+    assert (planned.argv_read, planned.config_file) == (False, "unreadable")
+
+
+def test_the_interpreter_is_found_through_pips_trampoline_and_env(node):
+    trampoline = f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
+    for head in (f"#!{sys.executable} -u\n", trampoline, "#!/usr/bin/env -S python3 -u\n"):
+        node.command.write_text(head)
+        found = command.find([str(node.command), "serve"])
+        assert pathlib.Path(found.interpreter).name.startswith("python3")
+    node.command.write_bytes(b"\x7fELF\x02")
+    assert command.find([str(node.command), "serve"]).interpreter is None
+
+
+def test_reading_versions_takes_well_under_a_second(node, k3):
+    reader = pathlib.Path(plan.__file__).with_name("reader_child.py")
+    began = time.monotonic()
+    process = subprocess.run(
+        [sys.executable, "-c", reader.read_text(), '["--model"]'],
+        env=node.environ, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert time.monotonic() - began < 1
+    assert '"sglang_version": "0.5.23"' in process.stdout
+
+
+GARBAGE = {
+    "not JSON": "{",
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "NaN": '{"architectures": ["A"], "x": NaN}',
+    "no architecture": "{}",
+    "architecture of another type": '{"architectures": "KimiK3ForConditionalGeneration"}',
+    "architecture that is no name": '{"architectures": ["rm -rf /"]}',
+    "binary": "\0\0\0",
+    "too large": " " * (9 << 20),
+}
+
+
+@pytest.mark.parametrize("text", GARBAGE.values(), ids=GARBAGE)
+def test_a_garbled_model_config_is_no_model(node, k3, text):
+    (k3 / "config.json").write_text(text)
+    planned, _ = reported(node, "sglang", "serve", "--model-path", str(k3))
+    assert planned.model is None
+    assert planned.layout.experts == 0
+
+
+def test_odd_numbers_in_a_model_config_are_dropped(node, k3):
+    odd = {
+        "architectures": ["A"],
+        "quantization_config": [1],
+        "text_config": {
+            "num_experts": -1,
+            "hidden_size": 1e99,
+            "moe_intermediate_size": True,
+            "top_k": "16",
+        },
+    }
+    (k3 / "config.json").write_text(json.dumps(odd))
+    planned, _ = reported(
+        node,
+        "sglang",
+        "serve",
+        "--model-path",
+        str(k3),
+        "--tp",
+        "-4",
+        "--nnodes",
+        "many",
+        "--ep",
+        str(10**30),
+    )
+    assert planned.model == facts.Model(digest=planned.model.digest, architecture="A")
+    assert planned.layout == facts.Layout()
+    assert planned.nnodes == 1
+
+
+def test_a_pipe_in_place_of_the_model_config_costs_the_deadline_at_most(node, k3):
+    (k3 / "config.json").unlink()
+    os.mkfifo(k3 / "config.json")
+    node.launch("sglang", "serve", "--model-path", str(k3), options=["--deadline-s", "2"])
+    assert node.took_s < 4
+    assert "launch_unread" in node.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"HF_HUB_CACHE": "{home}/a"}, "a"),
+        ({"HUGGINGFACE_HUB_CACHE": "{home}/b"}, "b"),
+        ({"HF_HOME": "{home}/c"}, "c/hub"),
+        ({"XDG_CACHE_HOME": "{home}/d"}, "d/huggingface/hub"),
+        ({}, ".cache/huggingface/hub"),
+        ({"HF_HOME": "{home}/e", "HF_HUB_CACHE": "{home}/f"}, "f"),
+    ],
+)
+@pytest.mark.parametrize("revision", [None, "v2", "c0" * 20])
+def test_a_cached_repository_is_found(tmp_path, variables, folder, revision):
+    commit = "c0" * 20
+    repository = tmp_path / folder / "models--moonshot--K3"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / (revision or "main")).write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "config.json").write_text('{"architectures": ["A"]}')
+    environ = {name: value.format(home=tmp_path) for name, value in variables.items()}
+    environ["HOME"] = str(tmp_path)
+    config = model.read_config("moonshot/K3", revision, environ)
+    assert config == {"architectures": ["A"]}
+    assert model.read_config("moonshot/K4", revision, environ) is None
+    assert model.read_config("moonshot/K3", "../../etc", environ) is None
+
+
+def test_the_last_reading_of_a_model_holds(node, k3):
+    argv = ["sglang", "serve", "--model-path", str(k3), "--revision", "r1"]
+    first, _ = reported(node, *argv)
+    (k3 / "config.json").unlink()
+    again, _ = reported(node, *argv)
+    assert again.model == first.model
+    assert again.layout == first.layout
+    other, _ = reported(node, *argv[:-1], "r2")
+    assert other.model is None
+
+
+QUANTIZATIONS = {
+    "group and top level": ({"inner": True, "top": True, "group": True}, ("mxfp4", "mxfp4")),
+    "top level only": ({"inner": True, "top": True, "group": False}, ("mxfp4", None)),
+    "group only": ({"inner": True, "top": False, "group": True}, (None, "mxfp4")),
+    "neither": ({"inner": True, "top": False, "group": False}, (None, None)),
+    # SGLang's selection looks into text_config alone, its loader also at the root.
+    "at the root": ({"inner": False, "top": True, "group": True}, ("mxfp4", None)),
+    "at the root, in a group": ({"inner": False, "top": False, "group": True}, ("mxfp4", None)),
+}
+
+
+@pytest.mark.parametrize(("where", "expected"), QUANTIZATIONS.values(), ids=QUANTIZATIONS)
+def test_both_views_of_the_weight_format_are_kept_apart(where, expected):
+    group = {"format": "mxfp4-x"} if where["group"] else {}
+    quantization = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    if where["top"]:
+        quantization["format"] = "mxfp4-x"
+    config = {"architectures": ["A"], "text_config": {}}
+    (config["text_config"] if where["inner"] else config)["quantization_config"] = quantization
+    found = model.facts(config, "0123456789abcdef")
+    formats = (found["format_top_level"], found["format_group"])
+    assert tuple(text and text.removesuffix("-x") for text in formats) == expected
+
+
+@pytest.mark.parametrize(
+    ("draft", "flag", "expected"),
+    [("awq", None, True), ("gptq_marlin", None, True), ("fp8", None, False), (None, "awq", True)],
+)
+def test_an_awq_or_gptq_draft_is_seen(node, k3, draft, flag, expected):
+    folder = node.folder / "draft"
+    folder.mkdir()
+    config = {"quantization_config": {"quant_method": draft}} if draft else {}
+    (folder / "config.json").write_text(json.dumps({"architectures": ["D"], **config}))
+    stated = ["--speculative-draft-model-quantization", flag] if flag else []
+    planned, _ = reported(
+        node, "sglang", "serve", "--model", str(k3), "--speculative-draft-model-path", str(folder),
+        *stated,
+    )  # fmt: skip
+    assert planned.draft_asserts_auto is expected
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("10.0.0.7:20000", "10.0.0.7:20000"),
+        ("tcp://k3-0.k3:20000", "k3-0.k3:20000"),
+        ("[fd00::7]:20000", "fd00::7:20000"),
+        ("user:password@host:20000", None),
+        ("host", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_rendezvous_is_a_host_and_a_port_or_nothing(address, expected):
+    assert units.rendezvous(address) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"LWS_LEADER_ADDRESS": "k3-0.k3.ns"}, "lws:k3-0.k3.ns"),
+        ({"RBG_LWP_LEADER_ADDRESS": "a.b"}, "rbg:a.b"),
+        ({"RBG_GROUP_NAME": "g", "RBG_ROLE_NAME": "r", "RBG_ROLE_INDEX": "2"}, "rbg:g.r.2"),
+        ({"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}, "slurm:77.0"),
+        ({"SLURM_JOB_ID": "77"}, None),
+        ({"LWS_LEADER_ADDRESS": "no name"}, None),
+    ],
+)
+def test_a_workload_is_known_by_what_its_controller_injects(environ, expected):
+    assert units.workload(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "platform"),
+    [
+        (nvml_library.RETURN_OK, "cuda"),
+        (b"\xb8\x09\0\0\0\xc3", "cuda"),
+        (nvml_library.CRASH, "cuda"),
+    ],
+)
+def test_a_driver_that_fails_is_still_a_driver(node, start, platform):
+    gpus = [{"uuid": "GPU-0000-aaaa", "sm": None}]
+    library = nvml_library.write(node.folder / "nvml", gpus, start=start)
+    planned, _ = reported(node, "sglang", "serve", environ={"LD_LIBRARY_PATH": str(library)})
+    assert planned.platform == platform
+    assert all(gpu.sm is None for gpu in planned.gpus)
+
+
+def test_a_driver_that_hangs_costs_its_share_of_the_deadline(node):
+    library = nvml_library.write(node.folder / "nvml", [], start=nvml_library.HANG)
+    seen = node.launch(
+        "sglang", "serve", "--model-path", "m",
+        environ={"LD_LIBRARY_PATH": str(library)}, options=["--deadline-s", "3"],
+    )  # fmt: skip
+    assert node.took_s < 5
+    assert seen["children"] == []
+
+
+def test_without_a_driver_there_is_no_cuda(node):
+    planned, _ = reported(node, "sglang", "serve")
+    if not pathlib.Path("/dev/nvidiactl").exists():
+        assert (planned.platform, planned.gpus) == ("none", ())
