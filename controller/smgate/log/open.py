@@ -13,6 +13,7 @@ MEMORY_URL = "memory://"
 
 upgrade = migrate.upgrade
 check = migrate.check
+newest = migrate.newest
 
 
 def open_store(url: str, *, clock_us: port.ClockUs, read_only: bool = False) -> port.Store:

@@ -1,0 +1,198 @@
+"""Owns the routes for people: commands, lists, reasons, the log, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import fastapi
+from starlette import concurrency
+
+from smgate.api import answers, auth
+from smgate.domain.events import Event
+from smgate.log import codec
+from smgate.service import credentials, handle, service as services, strict
+from smgate.views import shape
+
+router: Final = fastapi.APIRouter(prefix="/v1")
+
+Viewer = Annotated[credentials.Credential, fastapi.Depends(auth.viewer)]
+Commander = Annotated[credentials.Credential, fastapi.Depends(auth.commander)]
+Admin = Annotated[credentials.Credential, fastapi.Depends(auth.admin)]
+Service = Annotated[services.Service, fastapi.Depends(auth.service_of)]
+At = Annotated[str | None, fastapi.Query(max_length=64)]
+After = Annotated[int, fastapi.Query(ge=0, le=1 << 53)]
+Limit = Annotated[int, fastapi.Query(ge=1, le=1000)]
+
+_LISTS: Final = ("nodes", "units", "rollouts", "alarms", "gates", "issues", "freezes")
+_ITEMS: Final = {"nodes": "node", "units": "unit", "builds": "build", "rollouts": "rollout"}
+
+
+async def _answer(call: Callable[[], dict[str, Any]]) -> fastapi.Response:
+    return answers.json(await concurrency.run_in_threadpool(call))
+
+
+@router.post("/commands")
+async def command(request: fastapi.Request, who: Commander, service: Service) -> fastapi.Response:
+    """Give one command, or with `dry_run` ask what it would do."""
+    asked = handle.parse(await request.body())
+    outcome = await concurrency.run_in_threadpool(service.commands.handle, asked, by=who)
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "position": outcome.position,
+        "events": [event_row(event) for event in outcome.events],
+        "changed": outcome.changed and not asked.dry_run,
+        "dry_run": asked.dry_run,
+        "repeated": outcome.repeated,
+    }
+    if outcome.preview is not None:
+        body["preview"] = outcome.preview
+    return answers.json(body)
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    """An event as people read it."""
+    fields: dict[str, Any] = shape.plain(event)
+    return {"type": codec.name_of(event)} | fields
+
+
+@router.get("/units/{unit:path}/why")
+async def why_unit(unit: str, _: Viewer, service: Service, at: At = None) -> fastapi.Response:
+    """Why a unit gets what it gets."""
+    return await _answer(lambda: service.queries.why_unit(unit, at=at))
+
+
+@router.get("/builds/{key:path}/why")
+async def why_build(key: str, _: Viewer, service: Service, at: At = None) -> fastapi.Response:
+    """Why a kernel key stands where it stands."""
+    return await _answer(lambda: service.queries.why_build(key, at=at))
+
+
+@router.get("/rollouts/{rollout:path}/why")
+async def why_rollout(rollout: str, _: Viewer, service: Service, at: At = None) -> fastapi.Response:
+    """What a rollout waits for."""
+    return await _answer(lambda: service.queries.why_rollout(rollout, at=at))
+
+
+@router.get("/builds")
+async def builds(_: Viewer, service: Service) -> fastapi.Response:
+    """Kernel keys and announced images."""
+    return await _answer(service.queries.builds)
+
+
+@router.get("/policy")
+async def policy(_: Viewer, service: Service) -> fastapi.Response:
+    """The policy in force."""
+    return await _answer(lambda: service.queries.row("policy", "policy", kind="policy"))
+
+
+@router.get("/breaker")
+async def breaker(_: Viewer, service: Service) -> fastapi.Response:
+    """The breaker."""
+    return await _answer(lambda: service.queries.row("breaker", "breaker", kind="breaker"))
+
+
+@router.get("/waits")
+async def waits(_: Viewer, service: Service) -> fastapi.Response:
+    """Everything that waits."""
+    return await _answer(service.queries.waits)
+
+
+@router.get("/events")
+async def events(
+    _: Viewer, service: Service, after: After = 0, limit: Limit = 100
+) -> fastapi.Response:
+    """The log from a position on."""
+    return await _answer(lambda: service.queries.events(after=after, limit=limit))
+
+
+@router.get("/log/head")
+async def head(_: Viewer, service: Service) -> fastapi.Response:
+    """The end of the log."""
+    return await _answer(service.queries.head)
+
+
+@router.get("/log/verify")
+async def verify(_: Viewer, service: Service) -> fastapi.Response:
+    """Recompute every hash."""
+    return await _answer(service.queries.verify)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """The body of `POST /v1/tokens`."""
+
+    kind: Literal["join", "operator"]
+    subject: str
+    role: Literal["viewer", "operator", "approver", "admin"] | None = None
+    ttl_s: float | None = None
+
+
+@router.post("/tokens")
+async def issue(request: fastapi.Request, _: Admin, service: Service) -> fastapi.Response:
+    """Make a token. It is shown in this answer and never again."""
+    asked = strict.convert(
+        strict.parse(await request.body()), TokenRequest, code="bad_token_request"
+    )
+    issued = await concurrency.run_in_threadpool(
+        lambda: service.credentials.issue(
+            kind=asked.kind, subject=asked.subject, role=asked.role, ttl_s=asked.ttl_s
+        )
+    )
+    row = _token(issued.credential) | {"apiVersion": "v1", "token": issued.token}
+    return answers.json(row, status=fastapi.status.HTTP_201_CREATED)
+
+
+@router.get("/tokens")
+async def tokens(_: Admin, service: Service) -> fastapi.Response:
+    """All tokens, without anything that would help to use one."""
+
+    def listing() -> dict[str, Any]:
+        listed = service.credentials.list()
+        position = service.folder.position
+        return {
+            "apiVersion": "v1",
+            "items": [_token(one) for one in listed],
+            "position": position,
+        }
+
+    return await _answer(listing)
+
+
+@router.delete("/tokens/{token_id}")
+async def revoke(token_id: str, _: Admin, service: Service) -> fastapi.Response:
+    """End a token."""
+    ended = await concurrency.run_in_threadpool(service.credentials.revoke, token_id)
+    return answers.json({"apiVersion": "v1", "id": token_id, "changed": ended})
+
+
+def _token(one: credentials.Credential) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "kind": one.kind,
+        "subject": one.subject,
+        "role": one.role,
+        "created_at": shape.iso(one.created_at_us),
+        "expires_at": shape.iso(one.expires_at_us),
+        "revoked_at": shape.iso(one.revoked_at_us),
+    }
+
+
+def _add_list(view: str) -> None:
+    @router.get(f"/{view}", name=view)
+    async def listed(_: Viewer, service: Service) -> fastapi.Response:
+        return await _answer(lambda: service.queries.rows(view))
+
+
+def _add_item(view: str, kind: str) -> None:
+    # After the routes that end in /why: a name may hold slashes.
+    @router.get(f"/{view}/{{name:path}}", name=kind)
+    async def item(name: str, _: Viewer, service: Service) -> fastapi.Response:
+        return await _answer(lambda: service.queries.row(view, name, kind=kind))
+
+
+for _view in _LISTS:
+    _add_list(_view)
+for _view, _kind in _ITEMS.items():
+    _add_item(_view, _kind)

@@ -1,0 +1,209 @@
+"""Owns the one place that picks adapters and joins them: a controller process from its settings."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import pathlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import prometheus_client
+import typing_extensions
+import uvicorn
+
+from smgate import clock as clocks, config
+from smgate.api import app as api
+from smgate.log import database, migrate, open as log_open
+from smgate.service import credentials, service as services, signing
+
+KEEP_ALIVE_S: Final = 75
+"""Agents ask every 10 to 30 s; uvicorn's own 5 s would make them connect anew each time."""
+GRACE_S: Final = 3
+"""Long-polls are woken at once; what still runs after this is cut."""
+BACKLOG: Final = 4096
+
+log = logging.getLogger(__name__)
+
+
+class CannotServeError(Exception):
+    """The controller cannot start; the text says why and what to do."""
+
+
+def serve(settings: config.Settings, *, on_ready: Callable[[str], None] | None = None) -> None:
+    """Run one controller process until SIGTERM or SIGINT.
+
+    Args:
+        settings: see `config.Settings`.
+        on_ready: called with the URL once requests are answered.
+
+    Raises:
+        CannotServeError: the database is not ready, the key cannot be used, the port is taken.
+        port.LogUnavailableError: the database does not answer.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for chatty in ("alembic", "uvicorn.error"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    # Prometheus before 3.0 would store a `_created` series beside every counter.
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+    with assembled(settings) as service, _listening(settings) as listening:
+        app = api.create(service, version=version())
+        server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+                server_header=False,
+                backlog=BACKLOG,
+            ),
+            before_stop=service.waiters.close,
+            after_start=lambda: _said(listening, on_ready),
+        )
+        background = services.Background(service, on_error=_failed)
+        background.start()
+        try:
+            server.run(sockets=[listening])
+        finally:
+            background.stop(timeout_s=settings.lease_ttl_s + GRACE_S)
+    log.info("Stopped.")
+
+
+@contextlib.contextmanager
+def assembled(
+    settings: config.Settings, *, clock: clocks.Clock | None = None
+) -> Iterator[services.Service]:
+    """Everything a process is made of, nothing started; closed at the end."""
+    clock = clocks.SystemClock() if clock is None else clock
+    url = database.normalize(settings.database_url)
+    sqlite = url.drivername == "sqlite"
+    if sqlite and settings.upgrade_sqlite:
+        log_open.upgrade(settings.database_url)
+    problems = log_open.check(settings.database_url)
+    if problems:
+        first = problems[0]
+        raise CannotServeError(f"{first.sentence} {first.next_step}")
+    signer = _signer(settings, beside=database.sqlite_path(url) if sqlite else None)
+    store = log_open.open_sql_store(settings.database_url, clock_us=clock.now_us)
+    try:
+        yield services.build(settings, store=store, signer=signer, clock=clock, holder=_holder())
+    finally:
+        store.close()
+
+
+def issue_token(
+    database_url: str,
+    *,
+    kind: credentials.Kind,
+    subject: str,
+    role: credentials.Role | None = None,
+    ttl_s: float | None = None,
+) -> credentials.Issued:
+    """Make a token in the database itself: how the first one of a new log comes to be."""
+    opened = database.connect(database_url)
+    try:
+        table = credentials.Credentials(opened, clock=clocks.SystemClock())
+        return table.issue(kind=kind, subject=subject, role=role, ttl_s=ttl_s)
+    finally:
+        opened.close()
+
+
+def version() -> str:
+    """The version of this distribution."""
+    return importlib.metadata.version("smgate")
+
+
+def newest_revision() -> str:
+    """The schema revision this version needs."""
+    return migrate.newest()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with the long-polls woken first, and a clean return instead of dying of the signal."""
+
+    def __init__(
+        self,
+        settings: uvicorn.Config,
+        *,
+        before_stop: Callable[[], None],
+        after_start: Callable[[], None],
+    ) -> None:
+        super().__init__(settings)
+        self._before_stop: Final = before_stop
+        self._after_start: Final = after_start
+
+    @typing_extensions.override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._after_start()
+
+    @contextlib.contextmanager
+    @typing_extensions.override
+    def capture_signals(self) -> Iterator[None]:
+        def stop(number: int, frame: Any) -> None:  # noqa: ANN401  a frame, as `signal` has it
+            self._before_stop()
+            self.handle_exit(number, frame)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _listening(settings: config.Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((settings.host, settings.port))
+        except OSError as error:
+            raise CannotServeError(
+                f"Cannot listen on {settings.host} port {settings.port}: {error.strerror}."
+            ) from error
+        yield made
+    finally:
+        made.close()
+
+
+def _said(listening: socket.socket, on_ready: Callable[[str], None] | None) -> None:
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    log.info("Serving on %s", url)
+    if on_ready is not None:
+        on_ready(url)
+
+
+def _signer(settings: config.Settings, *, beside: pathlib.Path | None) -> signing.Signer:
+    given = settings.signing_key_file
+    if given is None and beside is None:
+        raise CannotServeError(
+            "With PostgreSQL, give --signing-key FILE: every process of a fleet signs with one key. "
+            "Make one with: openssl rand -hex 32 > FILE; chmod 600 FILE"
+        )
+    path = pathlib.Path(given) if given is not None else pathlib.Path(f"{beside}.key")
+    try:
+        return signing.load(path, create=given is None)
+    except signing.BadKeyError as error:
+        raise CannotServeError(str(error)) from error
+
+
+def _holder() -> str:
+    """A name for this process: readable, and of no other one."""
+    return f"{socket.gethostname()}:{os.getpid()}:{clocks.new_id()[:8]}"
+
+
+def _failed(error: Exception) -> None:
+    log.error("Tailing the log failed; trying again: %s", error)

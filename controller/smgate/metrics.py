@@ -1,0 +1,401 @@
+"""Owns every metric of the controller: names, help, labels, in one place.
+
+What is about the fleet is computed from the fold at each scrape, so a restart resets no counter.
+Label sets stand at 0 before anything happens: a counter that is born at 1 never fires an alert.
+There is no series per node, unit or build; agents export their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, get_args
+
+import prometheus_client
+import typing_extensions
+from prometheus_client import core, registry
+
+from smgate.domain import alarms, exposure, readings
+from smgate.domain.state import Fleet, Phase, Standing, Unit
+
+PHASES: Final = ("imminent", "active", "crashed")
+STANDINGS: Final[tuple[str, ...]] = get_args(Standing)
+ROLLOUT_PHASES: Final[tuple[str, ...]] = get_args(Phase)
+VERDICTS: Final = ("running", "passed", "failed", "inconclusive")
+UNCONTROLLED_REASONS: Final = ("no_gate", "explicit_choice", "no_grant")
+ROLLOUTS_MAX: Final = 20
+"""Rollouts with a series of their own: those not ended, then the newest."""
+OTHER: Final = "other"
+RUNNERS_KNOWN: Final = frozenset(
+    {
+        "auto",
+        "marlin",
+        "flashinfer_mxfp4",
+        "triton",
+        "triton_kernel",
+        "deep_gemm",
+        "flashinfer_trtllm",
+    }
+)
+"""Runners with a label of their own; the rest are `other`, so that no node can make series."""
+CODES_MAX: Final = 40
+
+Metric = core.Metric
+OfFleet = Callable[[Fleet], list[core.Metric]]
+Families = Iterator[core.Metric]
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What only this process knows."""
+
+    version: str
+    leading: bool
+    leader_failures: int
+    rounds_exhausted: int
+    planned_position: int
+    head_position: int
+    view_position: int
+    waiting: int
+    undelivered_units: int
+
+
+class Requests:
+    """Counters of HTTP requests, kept by this process."""
+
+    def __init__(self, into: registry.CollectorRegistry) -> None:
+        self.total: Final = prometheus_client.Counter(
+            "smgate_http_requests",
+            "HTTP requests by route and status class.",
+            ("route", "status"),
+            registry=into,
+        )
+        self.seconds: Final = prometheus_client.Histogram(
+            "smgate_http_request_duration_seconds",
+            "Time to answer, without the long-polls' waiting routes.",
+            ("route",),
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+            registry=into,
+        )
+        self.facts: Final = prometheus_client.Counter(
+            "smgate_facts_batches",
+            "Batches of facts by result.",
+            ("result",),
+            registry=into,
+        )
+        for result in ("stored", "repeated", "refused"):
+            self.facts.labels(result)
+
+
+class FleetCollector(registry.Collector):
+    """The fleet's metrics at each scrape. `read` runs its argument while the fleet stands still."""
+
+    def __init__(
+        self,
+        read: Callable[[OfFleet], list[core.Metric]],
+        process: Callable[[], Process],
+    ) -> None:
+        self._read: Final = read
+        self._process: Final = process
+        self._errors = 0
+
+    @typing_extensions.override
+    def collect(self) -> Iterable[core.Metric]:
+        """All families. One that fails leaves the process's own standing and counts an error."""
+        started_s = time.perf_counter()
+        found: list[core.Metric] = []
+        try:
+            found = self._read(lambda fleet: list(of_fleet(fleet)))
+            found.extend(of_process(self._process()))
+        except Exception:  # noqa: BLE001  a scrape must say that it failed, not fail
+            self._errors += 1
+        yield from found
+        yield _gauge(
+            "smgate_collector_duration_seconds",
+            "Time to compute the fleet's metrics.",
+            time.perf_counter() - started_s,
+        )
+        errors = core.CounterMetricFamily("smgate_collector_errors", "Scrapes that failed.")
+        errors.add_metric((), self._errors)
+        yield errors
+
+    def describe(self) -> Iterable[core.Metric]:
+        """Nothing: registering must not fold the log."""
+        return ()
+
+
+def of_fleet(fleet: Fleet) -> Families:
+    """Everything that follows from the log."""
+    yield from _units(fleet)
+    yield from _fallbacks(fleet)
+    yield from _evidence(fleet)
+    yield from _rollouts(fleet)
+    yield from _state(fleet)
+    yield _counter(
+        "smgate_events",
+        "Events in the log.",
+        ("type",),
+        {(_snake(name),): count for name, count in fleet.events_total.items()},
+    )
+
+
+def sms_of(fleet: Fleet) -> list[str]:
+    """Every SM that a gate names or a node has."""
+    named = {
+        sm for gate in fleet.gates.values() for sm in (*gate.baseline_sms, *gate.candidate_sms)
+    }
+    return sorted(named | set(fleet.gpu_sms.values()))
+
+
+def _units(fleet: Fleet) -> Families:
+    sms = sms_of(fleet)
+    exposed = _zeros(sms)
+    uncontrolled = _zeros(sms, UNCONTROLLED_REASONS)
+    units: Counter[Labels] = Counter()
+    safe: Counter[Labels] = Counter()
+    adopted = _zeros(sms)
+    granted = _zeros(sms)
+    for unit in fleet.units.values():
+        if not unit.live:
+            continue
+        sm = exposure.unit_sm(fleet, unit) or "unknown"
+        units[(sm, _override_label(unit), _effective_label(unit))] += 1
+        if unit.override is not None and _is_safe(fleet, unit):
+            safe[(sm, unit.override.code)] += 1
+        if (sm,) not in exposed:
+            continue
+        exposed[(sm,)] += exposure.exposed(fleet, unit)
+        adopted[(sm,)] += unit.adoption == "adopted"
+        granted[(sm,)] += unit.grant is not None
+        if exposure.uncontrolled(fleet, unit):
+            uncontrolled[(sm, _uncontrolled_reason(fleet, unit))] += 1
+    yield _gauges(
+        "smgate_exposed_units", "Units on the target against the decision.", ("sm",), exposed
+    )
+    yield _gauges(
+        "smgate_uncontrolled_units",
+        "Units that run or would run the target with no grant.",
+        ("sm", "reason"),
+        uncontrolled,
+    )
+    yield _gauges(
+        "smgate_adopted_units", "Units first seen on the target, not ruled on.", ("sm",), adopted
+    )
+    yield _gauges("smgate_granted_units", "Units with a grant.", ("sm",), granted)
+    yield _gauges(
+        "smgate_units",
+        "Live units by decision and by what they run.",
+        ("sm", "override", "effective"),
+        units,
+    )
+    yield _gauges(
+        "smgate_safe_by_code_units",
+        "Units on the safe value, by the rule that put them there.",
+        ("sm", "code"),
+        _most_common(safe),
+    )
+
+
+def _uncontrolled_reason(fleet: Fleet, unit: Unit) -> str:
+    if exposure.asks_target(fleet, unit):
+        return "explicit_choice"
+    gated = [i for i in unit.live_instances() if i.launch_id in fleet.launch_units]
+    return "no_grant" if gated else "no_gate"
+
+
+def _override_label(unit: Unit) -> str:
+    event = unit.override
+    if event is None:
+        return "none"
+    if event.form != "append":
+        return event.form
+    return _runner_label(event.value)
+
+
+def _effective_label(unit: Unit) -> str:
+    attested = {i.effective.runner for i in unit.live_instances() if i.effective is not None}
+    if not attested:
+        return "none"
+    return _runner_label(attested.pop()) if len(attested) == 1 else "mixed"
+
+
+def _runner_label(runner: str | None) -> str:
+    if runner is None:
+        return "none"
+    return runner if runner in RUNNERS_KNOWN else OTHER
+
+
+def _is_safe(fleet: Fleet, unit: Unit) -> bool:
+    event = unit.override
+    targets = {gate.target for gate in fleet.gates.values()}
+    return event is not None and event.form == "append" and event.value not in targets
+
+
+def _most_common(counts: Counter[Labels]) -> dict[Labels, int]:
+    """The most frequent codes; the rest of each SM under `other` (codes may name issues)."""
+    kept: dict[Labels, int] = {}
+    for number, ((sm, code), count) in enumerate(
+        sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ):
+        name = code if number < CODES_MAX else OTHER
+        kept[(sm, name)] = kept.get((sm, name), 0) + count
+    return kept
+
+
+def _fallbacks(fleet: Fleet) -> Families:
+    sms = [*sms_of(fleet), "unknown"]
+    total = _zeros(sms, PHASES)
+    active = _zeros(sms, PHASES)
+    excess = _zeros(sms)
+    for key, count in fleet.fallbacks_total.items():
+        total[key] = count
+    for instance in fleet.instances.values():
+        if instance.fallback is None:
+            continue
+        sm = readings.instance_sm(fleet, instance) or "unknown"
+        active[(sm, instance.fallback)] = active.get((sm, instance.fallback), 0) + 1
+        excess[(sm,)] = excess.get((sm,), 0) + instance.fallback_excess_bytes
+    yield _counter(
+        "smgate_memory_fallbacks",
+        "Times that MXFP4 experts were seen to become BF16.",
+        ("sm", "phase"),
+        total,
+    )
+    yield _gauges(
+        "smgate_memory_fallback_active_instances",
+        "Servers in that state now.",
+        ("sm", "phase"),
+        active,
+    )
+    yield _gauges(
+        "smgate_memory_fallback_excess_bytes",
+        "Bytes above the packed size in those servers.",
+        ("sm",),
+        excess,
+    )
+
+
+def _evidence(fleet: Fleet) -> Families:
+    keys = _zeros(sms_of(fleet), STANDINGS)
+    for key in fleet.keys.values():
+        keys[(key.sm, key.standing)] = keys.get((key.sm, key.standing), 0) + 1
+    yield _gauges("smgate_kernel_keys", "Kernel keys by standing.", ("sm", "standing"), keys)
+    yield _gauge(
+        "smgate_checks_wanted",
+        "Self-tests asked and not answered.",
+        sum(wanted.open for wanted in fleet.wanted.values()),
+    )
+
+
+def _rollouts(fleet: Fleet) -> Families:
+    phases = _zeros(ROLLOUT_PHASES)
+    verdicts = _zeros(VERDICTS)
+    for rollout in fleet.rollouts.values():
+        phases[(rollout.phase,)] += 1
+        for wave in rollout.waves:
+            verdicts[(wave.verdict or "running",)] += 1
+    yield _gauges("smgate_rollouts", "Rollouts by phase.", ("phase",), phases)
+    yield _gauges("smgate_waves", "Opened waves by verdict.", ("verdict",), verdicts)
+    newest = sorted(fleet.rollouts.values(), key=lambda one: (one.ended, -one.position))
+    yield _gauges(
+        "smgate_rollout_wave",
+        "Number of the last opened wave, from 1; 0 before the first.",
+        ("rollout", "phase"),
+        {(one.plan.id, one.phase): len(one.waves) for one in newest[:ROLLOUTS_MAX]},
+    )
+
+
+def _state(fleet: Fleet) -> Families:
+    candidates = sorted({sm for gate in fleet.gates.values() for sm in gate.candidate_sms})
+    episodes = Counter(_zeros(candidates, alarms.SENTENCES))
+    for episode in fleet.episodes.values():
+        if episode.closed_us is None:
+            episodes[(episode.sm, episode.cause)] += 1
+    yield _gauges("smgate_episodes_open", "Alarms that are open.", ("sm", "cause"), episodes)
+    live = [node for node in fleet.nodes.values() if not node.retired]
+    yield _gauge("smgate_nodes", "Nodes that are not retired.", len(live))
+    yield _gauge(
+        "smgate_silent_nodes", "Nodes not heard for too long.", sum(n.silent for n in live)
+    )
+    yield _gauge("smgate_log_gap_nodes", "Nodes that lost facts.", sum(bool(n.gaps) for n in live))
+    yield _gauge(
+        "smgate_breaker_open", "1 while the breaker is open.", fleet.breaker_position is not None
+    )
+    yield _gauge("smgate_freezes", "Freezes in force.", len(fleet.freezes))
+    yield _gauge("smgate_known_issues", "Known issues in force.", len(fleet.issues))
+    yield _gauge("smgate_epoch", "Epoch of the last leader in the log.", fleet.epoch)
+    yield _gauge("smgate_log_position", "Position folded.", fleet.position)
+
+
+def of_process(process: Process) -> Families:
+    """Everything that only this process knows."""
+    yield _gauges(
+        "smgate_build_info", "1, with the version.", ("version",), {(process.version,): 1}
+    )
+    yield _gauge("smgate_leader", "1 if this process leads.", process.leading)
+    yield _counter(
+        "smgate_leader_failures", "Times that leading failed.", (), {(): process.leader_failures}
+    )
+    yield _counter(
+        "smgate_leader_rounds_exhausted",
+        "Turns that ended before everything was planned.",
+        (),
+        {(): process.rounds_exhausted},
+    )
+    lag = max(0, process.head_position - process.planned_position) if process.leading else 0
+    yield _gauge("smgate_decision_lag_events", "Events not planned on yet.", lag)
+    yield _gauges(
+        "smgate_projection_lag_events",
+        "Events that a view does not have yet; it catches up when it is read.",
+        ("projection",),
+        {("views",): max(0, process.head_position - process.view_position)},
+    )
+    yield _gauge(
+        "smgate_undelivered_units",
+        "Units whose nodes do not all hold the standing decision.",
+        process.undelivered_units,
+    )
+    yield _gauge("smgate_long_polls", "Long-polls waiting in this process.", process.waiting)
+
+
+def _snake(name: str) -> str:
+    """An event's class as its stored name: no acronym is among them."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def _zeros(*labels: Iterable[str]) -> dict[Labels, int]:
+    """Every combination at 0."""
+    return dict.fromkeys(itertools.product(*labels), 0)
+
+
+def _gauge(name: str, documentation: str, value: float) -> core.Metric:
+    return _gauges(name, documentation, (), {(): value})
+
+
+def _gauges(
+    name: str,
+    documentation: str,
+    labels: Labels,
+    values: Mapping[Labels, float],
+) -> core.Metric:
+    family = core.GaugeMetricFamily(name, documentation, labels=labels)
+    for key in sorted(values):
+        family.add_metric(key, values[key])
+    return family
+
+
+def _counter(
+    name: str,
+    documentation: str,
+    labels: Labels,
+    values: Mapping[Labels, float],
+) -> core.Metric:
+    family = core.CounterMetricFamily(name, documentation, labels=labels)
+    for key in sorted(values):
+        family.add_metric(key, values[key])
+    return family

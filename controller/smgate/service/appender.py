@@ -1,0 +1,26 @@
+"""Owns appending what comes in from outside: under this process's name, and the leader hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from smgate.log import port
+
+
+class Appender:
+    """A store to write to. `on_stored` is called after every append that wrote something."""
+
+    def __init__(
+        self, store: port.Store, *, writer: str, on_stored: Callable[[], object] = lambda: None
+    ) -> None:
+        self.store: Final = store
+        self._writer: Final = writer
+        self._on_stored: Final = on_stored
+
+    def append(self, records: Sequence[port.NewRecord], *, gapless: bool = False) -> port.Appended:
+        """As `port.Store.append`, unfenced."""
+        appended = self.store.append(records, writer=self._writer, gapless=gapless)
+        if appended.written:
+            self._on_stored()
+        return appended

@@ -1,0 +1,97 @@
+"""Owns what each node is to be told: its units' overrides and the modes, as the log has them.
+
+A small fold beside the fleet's. A node's content changes only together with its generation, so two
+directives of one generation never differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from smgate.domain import decisions, rulings
+from smgate.domain.events import Recorded
+from smgate.domain.state import Fleet
+from smgate.domain.values import Mode
+
+EVERY_NODE: Final = "*"
+"""The topic of a change that concerns all nodes."""
+
+
+def node_topic(node: str) -> str:
+    """What a waiting node listens to."""
+    return f"node/{node}"
+
+
+def launch_topic(launch_id: str) -> str:
+    """What a waiting launch gate listens to."""
+    return f"launch/{launch_id}"
+
+
+@dataclass(slots=True)
+class Page:
+    """One node's page: the decisions for its units, each with its position."""
+
+    generation: int = 0
+    units: dict[str, tuple[decisions.OverrideSet, int]] = field(default_factory=dict)
+
+
+class Book:
+    """Pages of all nodes. Written by one fold; a generation may be read without its lock."""
+
+    def __init__(self) -> None:
+        self._pages: Final[dict[str, Page]] = {}
+        self._unit_nodes: Final[dict[str, tuple[str, ...]]] = {}
+        self._modes_position = 0
+        self.modes: dict[str, Mode] = {}
+
+    def generation(self, node: str) -> int:
+        """Highest position among the events that made this node's content."""
+        page = self._pages.get(node)
+        return max(self._modes_position, 0 if page is None else page.generation)
+
+    def units(self, node: str) -> dict[str, tuple[decisions.OverrideSet, int]]:
+        """The node's units with their decisions."""
+        page = self._pages.get(node)
+        return {} if page is None else page.units
+
+    def take(self, fleet: Fleet, recorded: Recorded) -> set[str]:
+        """Take in one event that `fleet` already holds; the topics whose listeners it concerns."""
+        event = recorded.event
+        if isinstance(event, decisions.OverrideSet):
+            return self._override(fleet, event, recorded.position)
+        if isinstance(event, decisions.SelfTestWanted):
+            return {launch_topic(event.launch_id)}
+        if isinstance(event, rulings.GateModeSet | rulings.GatePublished):
+            self._modes_position = recorded.position
+            self.modes = _modes(fleet)
+            return {EVERY_NODE}
+        return set()
+
+    def _override(self, fleet: Fleet, event: decisions.OverrideSet, position: int) -> set[str]:
+        topics = {launch_topic(launch_id) for launch_id in event.launch_ids}
+        for node in sorted({*event.nodes, *self._unit_nodes.get(event.unit, ())}):
+            page = self._pages.setdefault(node, Page())
+            page.generation = position
+            page.units = {
+                unit: kept
+                for unit, kept in page.units.items()
+                if unit != event.unit and fleet.units[unit].live
+            }
+            if node in event.nodes:
+                page.units[event.unit] = (event, position)
+            topics.add(node_topic(node))
+        self._unit_nodes[event.unit] = event.nodes
+        return topics
+
+
+def _modes(fleet: Fleet) -> dict[str, Mode]:
+    """Mode per SM: enforce only if every gate that names the SM says so."""
+    modes: dict[str, Mode] = {}
+    for name in sorted(fleet.gates):
+        gate = fleet.gates[name]
+        named = {sm for gate_id, sm in fleet.modes if gate_id == name}
+        for sm in sorted({*gate.baseline_sms, *gate.candidate_sms, *named}):
+            mode = fleet.mode_of(name, sm)
+            modes[sm] = mode if modes.get(sm, mode) == mode else "observe"
+    return modes

@@ -1,0 +1,145 @@
+"""Owns what is told to nodes: the signed directive, and the answer to a launch gate.
+
+A unit is told only what an `override_set` in the log says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from smgate.clock import Clock
+from smgate.domain import decisions, readings
+from smgate.domain.state import Fleet, Rank
+from smgate.service import fold, refusal, signing
+from smgate.wire import base, directive
+
+
+class Directives:
+    """Builds and signs."""
+
+    def __init__(self, folder: fold.Folder, *, signer: signing.Signer, clock: Clock) -> None:
+        self._folder: Final = folder
+        self._signer: Final = signer
+        self._clock: Final = clock
+
+    @property
+    def public_key(self) -> str:
+        """The key that nodes pin."""
+        return self._signer.public_key
+
+    def generation(self, node: str) -> int:
+        """Generation of the node's directive, as last folded. Takes no lock, never blocks."""
+        return self._folder.book.generation(node)
+
+    def newer_than(self, node: str, generation: int) -> bool:
+        """True if the node should be answered now: it holds another generation than the log's."""
+        current = self.generation(node)
+        if current >= generation:
+            return current > generation
+        # It holds more than this process knows: look whether the log went on, or was restored.
+        self._folder.catch_up()
+        return self.generation(node) != generation
+
+    def build(self, node: str) -> directive.SignedDirective:
+        """The node's directive, signed."""
+        with self._folder.now():
+            return self._build(node)
+
+    def launch(self, *, node: str, launch_id: str) -> directive.LaunchAnswer:
+        """What is known about one launch.
+
+        Raises:
+            RefusedError: `unknown_launch`, `launch_replaced`, `not_your_launch`.
+        """
+        with self._folder.at_head() as fleet:
+            if launch_id not in fleet.launch_units:
+                raise refusal.not_found("launch", launch_id)
+            rank = _rank(fleet, launch_id)
+            if rank is None:
+                raise refusal.RefusedError(
+                    409,
+                    "launch_replaced",
+                    "A newer launch of this unit was reported meanwhile.",
+                    next_step="Report this launch under a new id if it is the newer one.",
+                )
+            if rank.node != node:
+                raise refusal.RefusedError(
+                    403,
+                    "not_your_launch",
+                    "This launch is of another node.",
+                    next_step="Ask with the credential of the node it runs on.",
+                )
+            unit = fleet.units[fleet.launch_units[launch_id]]
+            launch = unit.launch
+            decided = launch is not None and covers(launch.decided, launch_id)
+            wanted = sorted(
+                check
+                for (_, wanted_launch), asked in fleet.wanted.items()
+                if wanted_launch == launch_id and asked.open
+                for check in set(asked.checks) - asked.finished
+            )
+            return directive.LaunchAnswer(
+                unit=unit.id,
+                kernel_key=readings.rank_key(fleet, rank),
+                directive=self._build(node) if decided else None,
+                checks_wanted=tuple(wanted),
+            )
+
+    def launch_settled(self, launch_id: str) -> bool:
+        """True if there is something to say about a launch: a decision, or a check to run."""
+        with self._folder.now() as fleet:
+            unit = fleet.units.get(fleet.launch_units.get(launch_id, ""))
+            launch = None if unit is None else unit.launch
+            if launch is None or covers(launch.decided, launch_id):
+                return True
+            return any(
+                asked.open for (_, wanted), asked in fleet.wanted.items() if wanted == launch_id
+            )
+
+    def _build(self, node: str) -> directive.SignedDirective:
+        book = self._folder.book
+        message = directive.Directive(
+            incarnation=self._folder.incarnation,
+            generation=book.generation(node),
+            node=node,
+            issued_at_us=self._clock.now_us(),
+            units=tuple(
+                _override(event, position)
+                for _, (event, position) in sorted(book.units(node).items())
+            ),
+            modes=dict(book.modes),
+        )
+        signed = base.encode(message)
+        return directive.SignedDirective(
+            signed=signed.decode(), signature=self._signer.sign(signed)
+        )
+
+
+def covers(decided: decisions.OverrideSet | None, launch_id: str) -> bool:
+    """True if a decision was made for this launch."""
+    return decided is not None and launch_id in decided.launch_ids
+
+
+def _rank(fleet: Fleet, launch_id: str) -> Rank | None:
+    unit = fleet.units.get(fleet.launch_units.get(launch_id, ""))
+    if unit is None or unit.launch is None:
+        return None
+    for rank in unit.launch.ranks.values():
+        if rank.planned.launch_id == launch_id:
+            return rank
+    return None
+
+
+def _override(event: decisions.OverrideSet, position: int) -> directive.UnitOverride:
+    return directive.UnitOverride(
+        unit=event.unit,
+        form=event.form,
+        value=event.value,
+        code=event.code,
+        sentence=event.sentence,
+        launch_ids=event.launch_ids,
+        given_for=msgspec.convert(event.given_for, directive.GivenFor, from_attributes=True),
+        decided_at=position,
+    )

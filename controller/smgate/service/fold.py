@@ -1,0 +1,113 @@
+"""Owns the fleet at the head of the log: one fold per process, shared, and folds of earlier moments."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from smgate.domain import evolve
+from smgate.domain.state import Fleet
+from smgate.log import codec, port
+from smgate.service import book
+
+PAGE = 1_000
+
+OnTopics = Callable[[set[str]], None]
+
+
+class Folder:
+    """Tails the log. The fleet belongs to the folder: look at it only inside `at_head` or `now`."""
+
+    def __init__(self, store: port.Store, *, on_topics: OnTopics = lambda _topics: None) -> None:
+        self._store: Final = store
+        self._on_topics: Final = on_topics
+        self._lock: Final = threading.RLock()
+        self._head: port.Head | None = None
+        self._fleet = Fleet()
+        self._book = book.Book()
+
+    @property
+    def position(self) -> int:
+        """Position of the newest event folded."""
+        return self._fleet.position
+
+    @property
+    def incarnation(self) -> str:
+        """Which log this is; empty before the first look."""
+        return "" if self._head is None else self._head.incarnation
+
+    @property
+    def book(self) -> book.Book:
+        """What nodes are to be told. Only `generation` may be read outside the lock."""
+        return self._book
+
+    def reset(self) -> None:
+        """Forget everything; the next look folds from the first event."""
+        with self._lock:
+            self._head, self._fleet, self._book = None, Fleet(), book.Book()
+
+    @contextlib.contextmanager
+    def at_head(self) -> Iterator[Fleet]:
+        """The fleet, caught up, and nobody changes it meanwhile."""
+        with self._lock:
+            self.catch_up()
+            yield self._fleet
+
+    @contextlib.contextmanager
+    def now(self) -> Iterator[Fleet]:
+        """The fleet as last folded, without asking the database."""
+        with self._lock:
+            yield self._fleet
+
+    def catch_up(self) -> int:
+        """Fold what was appended since; the position reached.
+
+        A log that is not the one folded so far (restored, shorter) is folded from its beginning.
+        """
+        topics: set[str] = set()
+        with self._lock:
+            head = self._store.head()
+            before = self._head
+            if before is not None and (
+                head.incarnation != before.incarnation or head.position < before.position
+            ):
+                self.reset()
+                topics.add(book.EVERY_NODE)
+            try:
+                while self._fleet.position < head.position:
+                    topics |= self._page(head.position)
+            except BaseException:
+                self.reset()  # An event folded half is worse than none folded.
+                raise
+            self._head = head
+            position = self._fleet.position
+        if topics:
+            self._on_topics(topics)
+        return position
+
+    def _page(self, through: int) -> set[str]:
+        topics: set[str] = set()
+        records = self._store.read(after=self._fleet.position, limit=PAGE)
+        if not records:
+            raise port.LogUnavailableError(
+                "corrupt", f"the head is at {through} but no record follows {self._fleet.position}"
+            )
+        for record in records:
+            recorded = codec.recorded(record)
+            evolve.evolve(self._fleet, recorded)
+            topics |= self._book.take(self._fleet, recorded)
+        return topics
+
+
+def fleet_at(store: port.Store, position: int) -> Fleet:
+    """The fleet as it was at a position, folded from the first event."""
+    fleet = Fleet()
+    while fleet.position < position:
+        limit = min(PAGE, position - fleet.position)
+        records = store.read(after=fleet.position, limit=limit)
+        if not records:
+            break
+        evolve.fold((codec.recorded(record) for record in records), fleet)
+    return fleet

@@ -1,0 +1,251 @@
+"""Owns reading: lists and single things from the views, reasons and waits from the fold."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from smgate.clock import Clock
+from smgate.domain import waits, why
+from smgate.domain.events import Recorded
+from smgate.domain.state import Fleet
+from smgate.log import codec, port, verify as log_verify
+from smgate.service import contacts, fold, refusal
+from smgate.views import present, project, shape
+
+EVENTS_MAX: Final = 1_000
+
+Row = dict[str, Any]
+
+
+class Queries:
+    """What people ask."""
+
+    def __init__(
+        self,
+        store: port.Store,
+        *,
+        folder: fold.Folder,
+        views: project.Views,
+        heard: contacts.Contacts,
+        clock: Clock,
+    ) -> None:
+        self._store: Final = store
+        self._folder: Final = folder
+        self._views: Final = views
+        self._heard: Final = heard
+        self._clock: Final = clock
+
+    def rows(self, view: str) -> Row:
+        """A view, caught up, as the API's list."""
+        self._project()
+        position, listed = self._views.rows(view)
+        heard = self._heard.read() if view in ("nodes", "units") else {}
+        return _listing([_overlaid(view, row, heard) for row in listed], position)
+
+    def row(self, view: str, key: str, *, kind: str) -> Row:
+        """One row of a view, caught up.
+
+        Raises:
+            RefusedError: `unknown_<kind>`.
+        """
+        self._project()
+        position, found = self._views.row(view, key)
+        if found is None:
+            raise refusal.not_found(kind, key)
+        heard = self._heard.read() if view in ("nodes", "units") else {}
+        return {"apiVersion": "v1", "position": position} | _overlaid(view, found, heard)
+
+    def builds(self) -> Row:
+        """Kernel keys, and beside them what was announced before any node ran it."""
+        listed = self.rows("builds")
+        return listed | {"announced": self.rows("announced")["items"]}
+
+    def why_unit(self, unit: str, *, at: str | None) -> Row:
+        """Why a unit gets what it gets, now or as it was known at a position or time."""
+
+        def explain(fleet: Fleet, name: str, now_us: int) -> Row:
+            return why.explain(fleet, name, now_us, read=self._recorded)
+
+        return self._why(at, unit, kind="unit", known=lambda f: f.units, explain=explain)
+
+    def why_build(self, key: str, *, at: str | None) -> Row:
+        """Why a kernel key stands where it stands."""
+        return self._why(at, key, kind="build", known=lambda f: f.keys, explain=why.explain_key)
+
+    def why_rollout(self, rollout: str, *, at: str | None) -> Row:
+        """What a rollout waits for."""
+        return self._why(
+            at, rollout, kind="rollout", known=lambda f: f.rollouts, explain=why.explain_rollout
+        )
+
+    def waits(self) -> Row:
+        """Every waiting state: what waits, for whom, and what to do."""
+        with self._folder.at_head() as fleet:
+            now_us = self._now_us(fleet)
+            listed = [why.show_wait(fleet, one, now_us) for one in waits.collect(fleet, now_us)]
+            return _listing(listed, fleet.position)
+
+    def events(self, *, after: int, limit: int) -> Row:
+        """The log, from a position on."""
+        page = self._store.read(after=after, limit=min(limit, EVENTS_MAX))
+        listed = [_event(record) for record in page]
+        return _listing(listed, page[-1].position if page else after)
+
+    def head(self) -> Row:
+        """The end of the log: keep it elsewhere, and the log can be checked against it later."""
+        head = self._store.head()
+        return {
+            "apiVersion": "v1",
+            "position": head.position,
+            "chain": head.chain.hex(),
+            "epoch": head.epoch,
+            "holder": head.holder,
+            "incarnation": head.incarnation,
+            "recorded_at": shape.iso(head.recorded_at_us or None),
+        }
+
+    def verify(self) -> Row:
+        """Recompute every hash of the log."""
+        report = log_verify.verify(self._store)
+        bad = report.first_bad
+        return {
+            "apiVersion": "v1",
+            "ok": report.ok,
+            "position": report.positions,
+            "batches": report.batches,
+            "chain": report.chain_hex,
+            "first_bad": None
+            if bad is None
+            else {
+                "table": bad.table,
+                "position": bad.position,
+                "last_position": bad.last_position,
+                "kind": str(bad.kind),
+                "sentence": bad.sentence,
+            },
+        }
+
+    def undelivered(self, fleet: Fleet) -> int:
+        """Live units whose nodes do not all hold the standing decision."""
+        held = _held(self._heard.read())
+        rows = (
+            present.unit(fleet, one) for one in fleet.units.values() if one.live and one.override
+        )
+        return sum(not present.with_held(row, held)["told"] for row in rows)
+
+    def _why(
+        self,
+        at: str | None,
+        name: str,
+        *,
+        kind: str,
+        known: Callable[[Fleet], Any],
+        explain: Callable[[Fleet, str, int], Row],
+    ) -> Row:
+        if at is None:
+            with self._folder.at_head() as fleet:
+                return self._explained(fleet, name, self._now_us(fleet), kind, known, explain)
+        position, now_us = self._moment(at)
+        fleet = fold.fleet_at(self._store, position)
+        return self._explained(
+            fleet, name, fleet.now_us if now_us is None else now_us, kind, known, explain
+        )
+
+    def _explained(
+        self,
+        fleet: Fleet,
+        name: str,
+        now_us: int,
+        kind: str,
+        known: Callable[[Fleet], Any],
+        explain: Callable[[Fleet, str, int], Row],
+    ) -> Row:
+        if name not in known(fleet):
+            raise refusal.not_found(kind, name)
+        return {"apiVersion": "v1"} | explain(fleet, name, max(now_us, fleet.now_us))
+
+    def _moment(self, at: str) -> tuple[int, int | None]:
+        """A position, or a time and the last position recorded by then."""
+        if at.isascii() and at.isdigit() and len(at) <= len(str(1 << 53)):
+            position = int(at)
+            if not 0 < position <= self._store.head().position:
+                raise refusal.RefusedError(
+                    404,
+                    "unknown_position",
+                    f"The log has no position {position}.",
+                    next_step="See `smgate log tail` for the last ones.",
+                )
+            return position, None
+        try:
+            moment = datetime.datetime.fromisoformat(at)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=datetime.UTC)
+            now_us = round(moment.timestamp() * 1_000_000)
+        except (ValueError, OverflowError) as error:
+            raise refusal.RefusedError(
+                422,
+                "bad_moment",
+                f"{at[:60]!r} is neither a log position nor an ISO time.",
+                next_step="Write 81244, or 2027-03-01T03:12:00Z.",
+            ) from error
+        return self._store.position_at(recorded_at_us=now_us), now_us
+
+    def _recorded(self, position: int) -> Recorded | None:
+        found = self._store.read(after=position - 1, limit=1)
+        return codec.recorded(found[0]) if found and found[0].position == position else None
+
+    def _project(self) -> None:
+        with self._folder.at_head() as fleet:
+            self._views.project(fleet)
+
+    def _now_us(self, fleet: Fleet) -> int:
+        return max(fleet.now_us, self._clock.now_us())
+
+
+def _listing(items: list[Row], position: int) -> Row:
+    return {"apiVersion": "v1", "items": items, "position": position}
+
+
+def _held(heard: dict[str, contacts.Contact]) -> dict[str, int]:
+    return {
+        name: one.held_generation for name, one in heard.items() if one.held_generation is not None
+    }
+
+
+def _overlaid(view: str, row: Row, heard: dict[str, contacts.Contact]) -> Row:
+    if view == "nodes":
+        one = heard.get(row["node"])
+        return present.with_contact(
+            row,
+            last_seen_us=None if one is None else one.last_seen_us,
+            held_generation=None if one is None else one.held_generation,
+        )
+    return present.with_held(row, _held(heard)) if view == "units" else row
+
+
+def _event(record: port.StoredRecord) -> Row:
+    return {
+        "position": record.position,
+        "type": record.type,
+        "schema_version": record.schema_version,
+        "stream": record.stream,
+        "version": record.version,
+        "actor": record.actor,
+        "counter_actor": record.counter_actor,
+        "recorded_at": shape.iso(record.recorded_at_us),
+        "occurred_at": _occurred(record.occurred_at_us),
+        "leaf": record.leaf.hex(),
+        "data": msgspec.json.decode(record.data),
+    }
+
+
+def _occurred(at_us: int) -> str | None:
+    """A node's clock may say anything; what no calendar has is left out."""
+    try:
+        return shape.iso(at_us)
+    except OverflowError:
+        return None

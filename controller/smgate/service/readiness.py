@@ -1,0 +1,32 @@
+"""Owns whether this process can do its work: the database as it should be, and somebody leads."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from smgate.log import open as log_open, port, tables
+from smgate.service import leader, service as services
+
+_SHAPE: Final = sa.text("SELECT version_num FROM alembic_version")
+
+
+def problems(service: services.Service) -> list[dict[str, Any]]:
+    """What keeps it from working, in sentences; empty if nothing does."""
+    try:
+        with service.store.database.statement() as connection:
+            revision = connection.execute(_SHAPE).scalar()
+            expires_at_us = connection.execute(
+                sa.select(tables.LEASE.c.expires_at_us).where(tables.LEASE.c.name == leader.LEASE)
+            ).scalar()
+    except port.LogError as error:
+        return [{"code": error.code, "sentence": str(error)}]
+    found = []
+    if revision != log_open.newest():
+        sentence = f"The database is at revision {revision}; this version is {log_open.newest()}."
+        found.append({"code": "schema", "sentence": sentence})
+    if expires_at_us is None or service.contacts.now_us() >= int(expires_at_us):
+        sentence = "Nobody leads: facts are taken in and nothing is decided."
+        found.append({"code": "no_leader", "sentence": sentence})
+    return found

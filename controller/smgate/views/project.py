@@ -1,0 +1,177 @@
+"""Owns the read models in SQL: rows of every view, brought to the fleet's position in one go.
+
+The checkpoint moves in the transaction that writes the rows, and only from where this process last
+saw it: of two processes that project the same events one wins, and the other reads its rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+
+from smgate.domain.state import Fleet
+from smgate.log import database, tables
+from smgate.views import present, present_rollout
+from smgate.views.shape import Row
+
+NAME: Final = "views"
+VERSION: Final = 1
+"""Raised with any change to a row's shape: the rows are then made anew from the log."""
+
+MAKERS: Final[dict[str, Callable[[Fleet], dict[str, Row]]]] = {
+    "nodes": present.nodes,
+    "units": present.units,
+    "builds": present_rollout.builds,
+    "announced": present_rollout.announced,
+    "rollouts": present_rollout.rollouts,
+    "alarms": present_rollout.alarms,
+    "gates": present_rollout.gates,
+    "policy": present_rollout.policy,
+    "issues": present_rollout.issues,
+    "freezes": present_rollout.freezes,
+    "breaker": present_rollout.breaker,
+}
+"""Every view and the function that makes its rows."""
+
+Key = tuple[str, str]
+
+_ROW = tables.VIEW_ROW.c
+_CHECKPOINT = tables.PROJECTION.c
+_THIS: Final = sa.and_(_CHECKPOINT.name == NAME, _CHECKPOINT.version == VERSION)
+
+_UPSERT: Final = sa.text("""
+INSERT INTO view_row (view, key, position, data) VALUES (:view, :key, :position, :data)
+ON CONFLICT (view, key) DO UPDATE SET position = excluded.position, data = excluded.data
+""")
+_DELETE: Final = sa.text("DELETE FROM view_row WHERE view = :view AND key = :key")
+
+
+class LostRaceError(Exception):
+    """Another process moved the checkpoint first. Its rows are as good."""
+
+
+def make(fleet: Fleet) -> dict[Key, tuple[int, bytes]]:
+    """All rows of all views: position and canonical JSON."""
+    return {
+        (view, key): (int(row["position"]), msgspec.json.encode(row, order="sorted"))
+        for view, maker in MAKERS.items()
+        for key, row in maker(fleet).items()
+    }
+
+
+class Views:
+    """The read models of one database."""
+
+    def __init__(self, opened: database.Database) -> None:
+        self._database: Final = opened
+        self._lock: Final = threading.Lock()
+        self._position: int | None = None
+        self._digests: dict[Key, bytes] = {}
+
+    def position(self) -> int:
+        """Where the views in the database are; -1 before they were ever made."""
+        with self._database.statement() as connection:
+            return _position(connection)
+
+    def project(self, fleet: Fleet) -> None:
+        """Bring the views to the fleet's position. The caller keeps the fleet still meanwhile."""
+        with self._lock:
+            if self._position == fleet.position:
+                return
+            made = make(fleet)
+            try:
+                self._write(made, fleet.position)
+            except LostRaceError:
+                self._position = None
+            else:
+                self._position = fleet.position
+
+    def drop(self) -> None:
+        """Throw all rows away; the next `project` makes them from its fleet."""
+        with self._lock, self._database.writing() as connection:
+            connection.execute(sa.delete(tables.VIEW_ROW))
+            connection.execute(sa.delete(tables.PROJECTION).where(_CHECKPOINT.name == NAME))
+            self._position, self._digests = None, {}
+
+    def rows(self, view: str) -> tuple[int, list[Row]]:
+        """All rows of a view in the order of their keys, and the position they are of."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                sa.select(_ROW.data).where(_ROW.view == view).order_by(_ROW.key)
+            )
+            listed = [msgspec.json.decode(data) for (data,) in found]
+            return _position(connection), listed
+
+    def row(self, view: str, key: str) -> tuple[int, Row | None]:
+        """One row, if there is such a one."""
+        with self._database.reading() as connection:
+            data = connection.execute(
+                sa.select(_ROW.data).where(_ROW.view == view, _ROW.key == key)
+            ).scalar()
+            return _position(connection), None if data is None else msgspec.json.decode(data)
+
+    def _write(self, made: dict[Key, tuple[int, bytes]], position: int) -> None:
+        with self._database.writing() as connection:
+            current = _position(connection)
+            if current >= position and self._position != current:
+                raise LostRaceError  # Another process is as far or farther.
+            if self._position is None or current != self._position:
+                self._digests = _stored(connection)
+            digests = {key: hashlib.sha256(data).digest() for key, (_, data) in made.items()}
+            self._move(connection, current, position)
+            changed = [key for key, digest in digests.items() if self._digests.get(key) != digest]
+            gone = sorted(set(self._digests) - set(digests))
+            if changed:
+                connection.execute(
+                    _UPSERT,
+                    [
+                        {
+                            "view": key[0],
+                            "key": key[1],
+                            "position": made[key][0],
+                            "data": made[key][1].decode(),
+                        }
+                        for key in changed
+                    ],
+                )
+            if gone:
+                connection.execute(_DELETE, [{"view": view, "key": key} for view, key in gone])
+        self._digests = digests
+
+    def _move(self, connection: sa.Connection, current: int, position: int) -> None:
+        """Compare and set the checkpoint; it also keeps others out until the commit."""
+        if current < 0:
+            connection.execute(sa.delete(tables.PROJECTION).where(_CHECKPOINT.name == NAME, ~_THIS))
+            try:
+                connection.execute(
+                    sa.insert(tables.PROJECTION).values(
+                        name=NAME, version=VERSION, position=position
+                    )
+                )
+            except sa.exc.IntegrityError as error:
+                raise LostRaceError from error
+            return
+        moved = connection.execute(
+            sa.update(tables.PROJECTION)
+            .where(_THIS, _CHECKPOINT.position == current)
+            .values(position=position)
+        )
+        if moved.rowcount != 1:
+            raise LostRaceError
+
+
+def _position(connection: sa.Connection) -> int:
+    found = connection.execute(sa.select(_CHECKPOINT.position).where(_THIS)).scalar()
+    return -1 if found is None else int(found)
+
+
+def _stored(connection: sa.Connection) -> dict[Key, bytes]:
+    return {
+        (view, key): hashlib.sha256(data.encode()).digest()
+        for view, key, data in connection.execute(sa.select(_ROW.view, _ROW.key, _ROW.data))
+    }
