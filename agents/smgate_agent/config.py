@@ -16,10 +16,10 @@ from smgate_agent import files, log_frames
 
 DEFAULT_PATH: Final = Path("/etc/smgate-agent/agent.toml")
 DEFAULT_STATE_DIR: Final = "/var/lib/smgate-agent"
-DEFAULT_SOCKET: Final = "/run/smgate-agent/agent.sock"
+DEFAULT_SOCKET: Final = "/run/smgate/agent.sock"
 
 _ENVIRONMENT: Final = {
-    "SMGATE_AGENT_STATE_DIR": "state_dir",
+    "SMGATE_STATE_DIR": "state_dir",
     "SMGATE_AGENT_SOCKET": "socket",
     "SMGATE_AGENT_METRICS_PORT": "metrics_port",
 }

@@ -69,6 +69,7 @@ class Holder:
             RefusedError: it does not count.
         """
         signed, new = self._open(body)
+        self._catch_up()
         before = self.incarnation
         if new.incarnation in self._left:
             raise RefusedError("incarnation_left")
@@ -84,6 +85,14 @@ class Holder:
         files.write_atomic(self._path, base.encode(signed), mode=0o644)
         self.held = new
         return changed
+
+    def _catch_up(self) -> None:
+        """A launch gate on this node writes the same file: it may hold a newer one."""
+        written = self._read_held()
+        if written is None or written.incarnation != self.incarnation:
+            return
+        if self.held is None or written.generation > self.held.generation:
+            self.held = written
 
     def _open(self, body: bytes) -> tuple[directive.SignedDirective, directive.Directive]:
         try:

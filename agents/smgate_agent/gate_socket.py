@@ -5,7 +5,7 @@ is reachable through it.
 
 | request | answer |
 | --- | --- |
-| `GET /v1/agent/self` | `{"node", "controller_url", "public_key", "incarnation", "directive"}`: whom the gate speaks for, the pinned key, and the signed directive this node holds (or null). Answered here, also while the controller is away |
+| `GET /v1/agent/identity` | `{"node", "controller_url", "public_key", "incarnation", "directive"}`: whom the gate speaks for, the pinned key, and the signed directive this node holds (or null). Answered here, also while the controller is away |
 | `POST /v1/agent/launch`, `GET /v1/agent/launch/{id}?wait=S`, `POST /v1/agent/facts` | relayed with the node's credential; status and body of the controller, unchanged |
 
 A controller that cannot be reached is `502` with code `controller_refused`, `controller_timeout`,
@@ -96,7 +96,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer or relay."""
-        if self.path == "/v1/agent/self":
+        if self.path == "/v1/agent/identity":
             self._answer(200, _self(self.server))
         else:
             self._relay(None)

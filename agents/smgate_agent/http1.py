@@ -91,9 +91,15 @@ class Client:
         self._keep_alive = keep_alive
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
+        self._closed = False
 
     def close(self) -> None:
-        """Close; a request that waits in another thread ends at once."""
+        """Close for good; a request that waits in another thread ends at once."""
+        with self._lock:
+            self._closed = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         with self._lock:
             sock, self._sock = self._sock, None
         if sock is not None:
@@ -124,7 +130,7 @@ class Client:
         try:
             return self._exchange(method, message, deadline_s, body_bytes_max)
         except HttpError as exc:
-            if not reused or exc.code != "refused":
+            if not reused or self._closed or exc.code != "refused":
                 raise
         return self._exchange(method, message, deadline_s, body_bytes_max)
 
@@ -168,7 +174,7 @@ class Client:
             raise HttpError("malformed") from exc
         finally:
             if not keep:
-                self.close()
+                self._disconnect()
 
     def _connected(self, deadline_s: float) -> socket.socket:
         if self._sock is not None:
@@ -184,5 +190,8 @@ class Client:
             sock.close()
             raise
         with self._lock:
-            self._sock = sock
-        return sock
+            if not self._closed:
+                self._sock = sock
+                return sock
+        sock.close()
+        raise HttpError("refused")

@@ -42,9 +42,12 @@ def parse(body: bytes) -> ModelConfig:
     text = text if isinstance(text, dict) else config
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    architecture = name if isinstance(name, str) and _NAME.fullmatch(name) else None
+    mxfp4 = _mxfp4(text.get("quantization_config", config.get("quantization_config")))
     return ModelConfig(
-        architecture=name if isinstance(name, str) and _NAME.fullmatch(name) else None,
-        mxfp4=_mxfp4(text.get("quantization_config", config.get("quantization_config"))),
+        architecture=architecture,
+        # Without an architecture this may be no model's config: silence is no "no".
+        mxfp4=mxfp4 if architecture is not None or mxfp4 else None,
         expert_parameters=_expert_parameters(text),
     )
 

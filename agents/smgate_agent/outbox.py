@@ -116,27 +116,34 @@ class Outbox:
 
     def acknowledge(self, *, outbox_id: str, through: int) -> None:
         """Everything up to `through` is durable elsewhere; what was so for seven days goes."""
+        with self._lock:
+            try:
+                self._file.transact(lambda db: self._acknowledge(db, outbox_id, through, keep=True))
+            except outbox_file.UnavailableError:
+                # No room even to note the time: what the controller has is what can go.
+                self._read(lambda db: self._acknowledge(db, outbox_id, through, keep=False))
 
-        def write(db: sqlite3.Connection) -> None:
-            if outbox_id != _required(db, "outbox_id"):
-                return  # an answer to an outbox that has been left behind
-            reached = min(through, _number(db, "next_sequence") - 1)
-            if reached <= _number(db, "acknowledged_through"):
-                return
-            now_us = self._clock.now_us()
-            _set(db, "acknowledged_through", reached)
-            _set(db, "last_acknowledged_at_us", now_us)
+    def _acknowledge(
+        self, db: sqlite3.Connection, outbox_id: str, through: int, *, keep: bool
+    ) -> None:
+        if outbox_id != _required(db, "outbox_id"):
+            return  # an answer to an outbox that has been left behind
+        reached = min(through, _number(db, "next_sequence") - 1)
+        if reached <= _number(db, "acknowledged_through"):
+            return
+        now_us = self._clock.now_us()
+        if keep:
             db.execute(
                 "UPDATE fact SET acknowledged_at_us = ? "
                 "WHERE sequence <= ? AND acknowledged_at_us IS NULL",
                 (now_us, reached),
             )
-            db.execute(
-                "DELETE FROM fact WHERE acknowledged_at_us < ?",
-                (now_us - KEEP_ACKNOWLEDGED_S * 1_000_000,),
-            )
-
-        self._read(write)
+            oldest_us = now_us - KEEP_ACKNOWLEDGED_S * 1_000_000
+            db.execute("DELETE FROM fact WHERE acknowledged_at_us < ?", (oldest_us,))
+        else:
+            db.execute("DELETE FROM fact WHERE sequence <= ?", (reached,))
+        _set(db, "acknowledged_through", reached)
+        _set(db, "last_acknowledged_at_us", now_us)
 
     def rewind(self) -> bool:
         """Send again everything that is kept; True if that is more than was pending."""
@@ -285,7 +292,9 @@ class Outbox:
                 return None
 
 
-def _decode(payload: bytes) -> facts.Payload:
+def _decode(payload: object) -> facts.Payload:
+    if not isinstance(payload, bytes):
+        raise msgspec.ValidationError("not bytes")  # SQLite stores any type in any column
     return msgspec.json.decode(payload, type=facts.Payload)
 
 

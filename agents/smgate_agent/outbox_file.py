@@ -75,6 +75,8 @@ class OutboxFile:
         except sqlite3.Error as exc:
             if _code(exc) not in _DAMAGED:
                 raise UnavailableError(str(exc)) from exc
+        except UnicodeError:
+            pass  # damage in a text that SQLite does not check
         self._move_aside()
         try:
             return self._attempt(action)

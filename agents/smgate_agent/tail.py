@@ -1,7 +1,13 @@
-"""Follow one log file through rotation and truncation, a bounded piece at a time."""
+"""Follow one log file through rotation and truncation, a bounded piece at a time.
+
+A file that was cut and has grown again past the place of the last read has the same name, the same
+inode and no smaller size: only the bytes before that place tell it apart. They are compared as a
+digest, because a digest may be kept where a piece of a log must not.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +15,9 @@ from typing import IO, Final
 
 CHUNK_BYTES: Final = 256 << 10
 """Read at once; bounds memory and how long a stop signal waits."""
+
+BEFORE_BYTES: Final = 256
+"""A log line has a time in it: this many bytes of two different logs are not the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +27,8 @@ class Place:
     device: int
     inode: int
     offset: int
+    before: str
+    """Digest of the bytes just before the offset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +47,7 @@ class Tail:
         self._resume = place
         self._file: IO[bytes] | None = None
         self._fresh = True
+        self._before = ""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -48,10 +60,12 @@ class Tail:
         if self._file is None:
             return None
         status = os.fstat(self._file.fileno())
+        offset = max(0, self._file.tell() - behind_bytes)
         return Place(
             device=status.st_dev,
             inode=status.st_ino,
-            offset=max(0, self._file.tell() - behind_bytes),
+            offset=offset,
+            before=_before(self._file, offset),
         )
 
     def read(self) -> Piece:
@@ -66,10 +80,14 @@ class Tail:
         if self._file is None and not self._open():
             return Piece(data=b"", fresh=self._fresh)
         assert self._file is not None
-        if os.fstat(self._file.fileno()).st_size < self._file.tell():
+        offset = self._file.tell()
+        size = os.fstat(self._file.fileno()).st_size
+        if size < offset or (size > offset and _before(self._file, offset) != self._before):
             self._file.seek(0)  # cut in place, as copytruncate does
             self._fresh = True
         data = self._file.read(CHUNK_BYTES)
+        if data:
+            self._before = _before(self._file, self._file.tell())
         if not data and self._replaced():
             self.close()
             return self._read() if self._open() else Piece(data=b"", fresh=True)
@@ -88,9 +106,11 @@ class Tail:
             resume is not None
             and (resume.device, resume.inode) == (status.st_dev, status.st_ino)
             and resume.offset <= status.st_size
+            and _before(file, resume.offset) == resume.before
         ):
             file.seek(resume.offset)
             self._fresh = False
+        self._before = _before(file, file.tell())
         self._file = file
         return True
 
@@ -114,3 +134,8 @@ class Tail:
             if match.is_file()
         ]
         return max(found, key=lambda match: (match.stat().st_mtime_ns, match.name), default=None)
+
+
+def _before(file: IO[bytes], offset: int) -> str:
+    start = max(0, offset - BEFORE_BYTES)
+    return hashlib.sha256(os.pread(file.fileno(), offset - start, start)).hexdigest()[:16]
