@@ -5,6 +5,7 @@ Nouns are modules; importing one costs little, because what is heavy is imported
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import traceback
@@ -162,8 +163,7 @@ def _tell(console: consoles.Console, error: Exception) -> int:
 
 
 def _usage(error: typer.TyperException) -> failures.CliError:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if isinstance(context, typer.Context) else "smgate"
+    command = getattr(getattr(error, "ctx", None), "command_path", "smgate")
     return failures.CliError(
         error.format_message(),
         exit_code=error.exit_code,
@@ -175,7 +175,7 @@ def _usage(error: typer.TyperException) -> failures.CliError:
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether errors of parsing itself go to a program."""
     shapes = ("json", "jsonl")
-    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
+    for flag, value in itertools.pairwise([*arguments, ""]):
         if flag in ("-o", "--output") and value in shapes:
             return True
         if flag in {f"{name}{shape}" for name in ("-o", "--output=") for shape in shapes}:

@@ -41,6 +41,14 @@ TABLE: Final = output.Table(
 BuildKey = Annotated[str, typer.Argument(help="A kernel key.", autocompletion=suggest.builds)]
 
 
+def _announced(body: output.Row) -> list[str]:
+    rows = output.items_of({"items": body.get("announced")})
+    return [
+        f"announced: {output.text_of(row.get('name'))} ({output.text_of(row.get('packages'))})"
+        for row in rows
+    ]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Announcement:
     """The file of `build announce -f`."""
@@ -51,7 +59,7 @@ class Announcement:
 @verbs.reads(NOUN, "ls", watch=True, examples=["smgate build ls", "smgate build ls -o jsonl"])
 def ls() -> asks.Listing:
     """List the kernel keys and where each stands."""
-    return asks.Listing(path=client.path("builds"), table=TABLE)
+    return asks.Listing(path=client.path("builds"), table=TABLE, notes=_announced)
 
 
 @verbs.reads(NOUN, "show", watch=True, examples=["smgate build show 3fa91c0d2b7e4a55"])

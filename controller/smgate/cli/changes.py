@@ -13,7 +13,11 @@ from smgate.cli import (
     output,
     runner,
     session as sessions,
+    unit_rows,
 )
+
+NAMES_MAX: Final = 5
+"""Names shown of each kind of change before a question; --dry-run -o json has them all."""
 
 KIND_OF_FIELD: Final = {
     "unit": "unit",
@@ -47,8 +51,10 @@ def change(
     answer = _send(session, {**body, "idempotency_key": key})
     _print(session, answer.body)
     position = answer.body.get("position")
-    if answer.body.get("changed") is False:
+    if not answer.body.get("changed"):
         session.console.note(f"Already so at position {position}; nothing was written.")
+    elif answer.body.get("repeated"):
+        session.console.note(f"Was written before, at position {position}; nothing was added.")
     else:
         session.console.note(f"Written at position {position}.")
     return exit_codes.OK
@@ -90,12 +96,27 @@ def _agree(session: sessions.Session, body: dict[str, Any], wanted: asks.Change)
         raise failures.CliError("Not done: nobody agreed.", code="declined")
 
 
-def consequences(preview: output.Row) -> list[str]:
+def consequences(looked: output.Row) -> list[str]:
     """What a dry run says would follow, in numbers."""
-    if preview.get("changed") is False:
-        return ["It is already so; nothing would change."]
-    events = preview.get("events")
-    return [f"Events it would write: {len(events) if isinstance(events, list) else 0}."]
+    if not looked.get("events"):
+        return ["It is already so; nothing would be written."]
+    preview = looked.get("preview")
+    if not isinstance(preview, dict):
+        return []
+    changed, units = preview.get("changed_units"), preview.get("units")
+    lines = [f"Units whose override would change at their next start: {changed} of {units}."]
+    kinds: dict[str, list[str]] = {}
+    for one in preview.get("changes") or ():
+        turn = f"{_verdict(one.get('before'))} -> {_verdict(one.get('after'))}"
+        kinds.setdefault(turn, []).append(output.text_of(one.get("unit")))
+    for turn, names in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        shown = ", ".join(names[:NAMES_MAX]) + (", ..." if len(names) > NAMES_MAX else "")
+        lines.append(f"  {len(names)}: {turn}: {shown}")
+    return lines
+
+
+def _verdict(one: object) -> str:
+    return "-" if not isinstance(one, dict) else f"{unit_rows.short(one)} ({one.get('code')})"
 
 
 def _send(session: sessions.Session, body: dict[str, Any]) -> client.Answer:

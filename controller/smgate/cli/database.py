@@ -6,17 +6,17 @@ from typing import Annotated, Final
 
 import typer
 
-from smgate.cli import exit_codes, failures, offline, output, session as sessions, verbs
+from smgate.cli import exit_codes, failures, offline, output, server, session as sessions, verbs
 
 NOUN: Final = verbs.noun("db", "The database itself; no controller is asked.")
 Url = Annotated[
-    str,
-    typer.Option(
-        "--database",
-        envvar="SMGATE_DATABASE_URL",
-        help="sqlite:///PATH or postgresql://...",
-    ),
+    str | None,
+    typer.Option("--database", help="sqlite:///PATH or postgresql://... Else SMGATE_DATABASE_URL."),
 ]
+
+
+def _url(session: sessions.Session, given: str | None) -> str:
+    return server.load(session, database_url=given).database_url
 
 
 @verbs.does(
@@ -25,9 +25,9 @@ Url = Annotated[
     remote=False,
     examples=["smgate db upgrade --database sqlite:////var/lib/smgate/smgate.db"],
 )
-def upgrade(session: sessions.Session, database: Url) -> int:
+def upgrade(session: sessions.Session, database: Url = None) -> int:
     """Bring the database to the newest revision. Safe to run twice, and from several machines."""
-    revision = offline.upgrade(database)
+    revision = offline.upgrade(_url(session, database))
     output.single(
         session.console, {"revision": revision}, name=revision, style=session.style, footer=""
     )
@@ -40,9 +40,9 @@ def upgrade(session: sessions.Session, database: Url) -> int:
     remote=False,
     examples=["smgate db check --database postgresql://smgate@db/smgate"],
 )
-def check(session: sessions.Session, database: Url) -> int:
+def check(session: sessions.Session, database: Url = None) -> int:
     """Say what keeps this version from using the database. Changes nothing."""
-    problems = offline.check(database)
+    problems = offline.check(_url(session, database))
     table = output.Table(
         noun="problems",
         name="code",

@@ -7,8 +7,12 @@ from typing import Final
 from smgate import client
 from smgate.cli import exit_codes
 
-SAME_PERSON_CODES: Final = frozenset({"same_person", "position_moved", "world_moved"})
-"""Refusals that another person, or another look, can turn into a yes."""
+CODES: Final = {
+    "forbidden": exit_codes.AUTH,
+    "same_person": exit_codes.CONFLICT,
+    "world_moved": exit_codes.CONFLICT,
+}
+"""Refusals whose exit code does not depend on the HTTP status they came with."""
 
 
 class CliError(Exception):
@@ -69,8 +73,8 @@ def unreachable(error: client.UnreachableError, *, idempotency_key: str | None =
 
 
 def _exit_code(error: client.ApiError) -> int:
-    if error.code in SAME_PERSON_CODES:
-        return exit_codes.CONFLICT
+    if error.code in CODES:
+        return CODES[error.code]
     return {
         401: exit_codes.AUTH,
         403: exit_codes.AUTH,

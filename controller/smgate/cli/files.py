@@ -21,19 +21,25 @@ from smgate.cli import failures
 FILE_BYTES_MAX: Final = 1 << 20
 """What the API accepts at most in one request."""
 STANDARD_INPUT: Final = "-"
+ADDED: Final = frozenset({"apiVersion", "position"})
+"""Keys that the controller adds to what was published."""
 _TEXTUAL: Final = frozenset({"str", "int", "float", "timestamp"})
 
 T = TypeVar("T")
 
 
-def load(path: str, kind: type[T], *, asked: TextIO) -> dict[str, Any]:
+def load(
+    path: str, kind: type[T], *, asked: TextIO, ignored: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """The file as a JSON object that fits the dataclass `kind`.
+
+    `ignored` are keys that `show -o yaml` adds, so that its output can be edited and published.
 
     Raises:
         failures.CliError: it cannot be read or does not fit; says the line and the path.
     """
     name = "standard input" if path == STANDARD_INPUT else path
-    reader = _Reader(name)
+    reader = _Reader(name, ignored)
     node = reader.compose(_read(path, asked))
     value = reader.convert(node, kind, where="")
     assert isinstance(value, dict), "a dataclass becomes an object"
@@ -58,8 +64,9 @@ def _read(path: str, asked: TextIO) -> str:
 class _Reader:
     """One file."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ignored: frozenset[str]) -> None:
         self._name: Final = name
+        self._ignored: Final = ignored
 
     def compose(self, text: str) -> yaml.Node:
         if text.lstrip().startswith("{"):
@@ -104,6 +111,8 @@ class _Reader:
         for key_node, value_node in self._pairs(node, where):
             key = self._scalar(key_node, str, where)
             inner = f"{where}.{key}" if where else key
+            if not where and key in self._ignored and key not in fields:
+                continue
             if key not in fields:
                 near = difflib.get_close_matches(key, fields, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(fields)}"

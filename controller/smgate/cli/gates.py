@@ -26,6 +26,8 @@ TABLE: Final = output.Table(
         output.Column("CHECKS", "required_checks", wide=True),
     ),
 )
+ADDED: Final = files.ADDED | {"modes", "disabled_sms"}
+"""What `gate show` adds to a gate: other commands change it."""
 GateId = Annotated[str, typer.Argument(help="A gate.", autocompletion=suggest.gates)]
 Sms = Annotated[
     list[str] | None,
@@ -55,7 +57,7 @@ def publish(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Publish or replace a gate."""
-    gate = files.load(file, policy.Gate, asked=session.console.asked)
+    gate = files.load(file, policy.Gate, asked=session.console.asked, ignored=ADDED)
     return asks.Change(
         fields={"gate": gate},
         summary=f"Gate {gate['id']} is published.",

@@ -42,7 +42,7 @@ def publish(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Publish or replace a known issue: what it matches gets the safe value."""
-    issue = files.load(file, policy.KnownIssue, asked=session.console.asked)
+    issue = files.load(file, policy.KnownIssue, asked=session.console.asked, ignored=files.ADDED)
     return asks.Change(
         fields={"issue": issue},
         summary=f"Issue {issue['id']} is published: builds it matches get the safe value.",

@@ -18,8 +18,7 @@ FOLLOW_S: Final = 1.0
 
 
 def _at(row: output.Row) -> str:
-    value = row.get("recorded_at_us", row.get("at_us", row.get("at")))
-    return output.instant(value) if isinstance(value, int) else output.text_of(value)
+    return output.text_of(row.get("recorded_at", row.get("at")))
 
 
 def _what(row: output.Row) -> str:

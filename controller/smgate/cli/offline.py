@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
+def told(url: str) -> Iterator[None]:
     """Turn what a database can do to us into a sentence."""
     try:
         from smgate.log import port
@@ -58,7 +58,7 @@ def _told(url: str) -> Iterator[None]:
 
 def upgrade(url: str) -> str:
     """Bring the database to this version's shape; its revision."""
-    with _told(url):
+    with told(url):
         from smgate.log import open as log_open
 
         return log_open.upgrade(url)
@@ -66,7 +66,7 @@ def upgrade(url: str) -> str:
 
 def check(url: str) -> list[dict[str, Any]]:
     """What keeps this version from using the database."""
-    with _told(url):
+    with told(url):
         from smgate.log import open as log_open
 
         return [dataclasses.asdict(one) for one in log_open.check(url)]
@@ -74,7 +74,7 @@ def check(url: str) -> list[dict[str, Any]]:
 
 def verify(url: str, *, clock: clocks.Clock, kept: str | None) -> dict[str, Any]:
     """The report of `log verify`, as the API gives it."""
-    with _told(url):
+    with told(url):
         from smgate.log import open as log_open, verify as verifying
 
         head = None if kept is None else _head(kept)
@@ -85,11 +85,12 @@ def verify(url: str, *, clock: clocks.Clock, kept: str | None) -> dict[str, Any]
             store.close()
     bad = report.first_bad
     return {
+        "apiVersion": "v1",
         "ok": report.ok,
         "position": report.positions,
         "batches": report.batches,
         "chain": report.chain_hex,
-        "first_bad": None if bad is None else dataclasses.asdict(bad),
+        "first_bad": None if bad is None else {**dataclasses.asdict(bad), "kind": str(bad.kind)},
     }
 
 
@@ -115,7 +116,7 @@ def _head(text: str) -> port.Head:
 @contextlib.contextmanager
 def tokens(url: str, *, clock: clocks.Clock) -> Iterator[credentials.Credentials]:
     """The table of tokens of a database."""
-    with _told(url):
+    with told(url):
         from smgate.log import database
         from smgate.service import credentials
 
@@ -124,3 +125,18 @@ def tokens(url: str, *, clock: clocks.Clock) -> Iterator[credentials.Credentials
             yield credentials.Credentials(opened, clock=clock)
         finally:
             opened.close()
+
+
+def token_row(one: credentials.Credential) -> dict[str, Any]:
+    """A token as the API lists it."""
+    from smgate.views import shape
+
+    return {
+        "id": one.id,
+        "kind": one.kind,
+        "subject": one.subject,
+        "role": one.role,
+        "created_at": shape.iso(one.created_at_us),
+        "expires_at": shape.iso(one.expires_at_us),
+        "revoked_at": shape.iso(one.revoked_at_us),
+    }

@@ -87,21 +87,6 @@ def text_of(value: object) -> str:
     return f"{moment[1]} {moment[2]}Z" if moment else text
 
 
-def instant(us: int) -> str:
-    """Microseconds since the epoch, in UTC."""
-    when = datetime.datetime.fromtimestamp(us // 1_000_000, tz=datetime.UTC)
-    return when.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
-    whole = int(seconds)
-    for size, letter in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= 2 * size:
-            return f"{whole // size}{letter}"
-    return f"{whole}s"
-
-
 def aligned(rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
     """Rows as lines, columns aligned, nothing behind the last cell."""
     if not rows:
@@ -225,7 +210,8 @@ def document(body: object, style: Style) -> str:
 
 def according_to(body: Row, date: str | None) -> str:
     """Whose view this is, and of when."""
-    position = body.get("position", body.get("as_of_position"))
+    # A single row's own `position` is that of its newest event, not that of the view.
+    position = body.get("position") if "items" in body else body.get("as_of_position")
     view = "according to the controller"
     if isinstance(position, int):
         view += f" at position {position}"

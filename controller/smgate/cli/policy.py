@@ -33,7 +33,7 @@ def publish(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Replace the policy. A key that is not given has its default, not its earlier value."""
-    policy = files.load(file, policies.Policy, asked=session.console.asked)
+    policy = files.load(file, policies.Policy, asked=session.console.asked, ignored=files.ADDED)
     return asks.Change(
         fields={"policy": policy},
         summary="The policy is replaced.",

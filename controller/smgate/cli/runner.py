@@ -23,6 +23,9 @@ def show_listing(session: sessions.Session, listing: asks.Listing, flags: asks.W
             session.style,
             footer=output.according_to(answer.body, answer.date),
         )
+        if listing.notes is not None and session.style.human:
+            for line in listing.notes(answer.body):
+                session.console.note(line)
 
     if flags.watch:
         return watching.watch(

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from smgate import client
+from smgate import client, config
 from smgate.cli import failures
 
-DEFAULT_URL: Final = "http://127.0.0.1:8420"
+_SERVED: Final = config.Settings()
+DEFAULT_URL: Final = f"http://{_SERVED.host}:{_SERVED.port}"
+"""Where `smgate serve` listens on this machine unless it is told otherwise."""
 DEFAULT_TIMEOUT_S: Final = 30.0
 TOKEN_BYTES_MAX: Final = 4096
 STANDARD_INPUT: Final = "-"

@@ -23,6 +23,8 @@ _NAME_KEYS: Final = ("id", "name", "node", "key", "kernel_key")
 COMPLETION_TIMEOUT_S: Final = 1.0
 """A person waits with a finger on the tab key."""
 SHOWN_MAX: Final = 3
+NEAR: Final = 0.75
+"""Fleet names are much alike; less than this would suggest every neighbour."""
 
 
 def names(connection: client.Client, kind: str) -> list[str]:
@@ -44,7 +46,7 @@ def not_found(connection: client.Client, error: client.ApiError, kind: str, name
 def near(name: str, known: list[str]) -> str:
     """Which of the known names was probably meant; empty if none is near."""
     folded = {one.casefold(): one for one in known}
-    found = difflib.get_close_matches(name.casefold(), folded, n=SHOWN_MAX)
+    found = difflib.get_close_matches(name.casefold(), folded, n=SHOWN_MAX, cutoff=NEAR)
     found += [one for one in folded if name.casefold() in one and one not in found]
     if not found:
         return ""

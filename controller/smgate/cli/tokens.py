@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Annotated, Any, Final, Literal
 
@@ -76,7 +75,7 @@ def issue(
     else:
         with offline.tokens(database, clock=session.clock) as table:
             issued = table.issue(kind=kind, subject=name or "join", role=role, ttl_s=ttl_s)
-        made = {**dataclasses.asdict(issued.credential), "token": issued.token}
+        made = {**offline.token_row(issued.credential), "token": issued.token}
     if session.style.human:
         session.console.data(str(made["token"]))
         session.console.note("Printed once; only its hash is kept. Keep it in a file of mode 600.")
@@ -102,8 +101,7 @@ def revoke(
             hint="It is now in your shell's history: find its id with `smgate token ls`.",
         )
     if database is None:
-        session.client.delete(client.path("tokens", token_id))
-        ended = True
+        ended = bool(session.client.delete(client.path("tokens", token_id)).body.get("changed"))
     else:
         with offline.tokens(database, clock=session.clock) as table:
             ended = table.revoke(token_id)
@@ -121,10 +119,8 @@ def ls(session: sessions.Session, database: Database = None) -> int:
         body, footer = answer.body, output.according_to(answer.body, answer.date)
     else:
         with offline.tokens(database, clock=session.clock) as table:
-            body = {
-                "apiVersion": "v1",
-                "items": [dataclasses.asdict(one) for one in table.list()],
-            }
+            rows = [offline.token_row(one) for one in table.list()]
+        body = {"apiVersion": "v1", "items": rows}
     output.listing(session.console, body, TABLE, session.style, footer=footer)
     return exit_codes.OK
 
@@ -136,8 +132,3 @@ def _seconds(text: str | None) -> int | None:
     if match is None:
         raise failures.usage(f"--ttl {text!r} is no length of time.", hint="Write 90d, 24h or 30m.")
     return int(match[1]) * _UNITS_S[match[2]]
-
-
-def _moment(row: output.Row, key: str) -> str:
-    value = row.get(key)
-    return output.instant(value) if isinstance(value, int) else "-"

@@ -9,7 +9,11 @@ from smgate.cli import output
 
 def decided(row: output.Row) -> str:
     """The decided value, short: the runner, or hands off."""
-    override = row.get("override")
+    return short(row.get("override"))
+
+
+def short(override: object) -> str:
+    """An override in a word or two."""
     if not isinstance(override, dict):
         return "-"
     value = override.get("value")
@@ -34,11 +38,7 @@ def flags(row: output.Row) -> str:
 
 def would(row: output.Row) -> str:
     """What observe mode keeps from happening."""
-    verdict = output.pick(row, "override.would")
-    if not isinstance(verdict, dict):
-        return "-"
-    value = verdict.get("value")
-    return output.text_of(value) if verdict.get("form") == "append" else "hands off"
+    return short(output.pick(row, "override.would"))
 
 
 def runs(row: output.Row) -> str:

@@ -10,9 +10,11 @@ from smgate.cli import asks, output, verbs
 NOUN: Final = verbs.noun("wait", "What the controller waits for.")
 
 
-def _left(row: output.Row) -> str:
-    left_s = row.get("remaining_s")
-    return "no end" if left_s is None else output.duration(left_s)
+def _until(row: output.Row) -> str:
+    until = row.get("until")
+    if until is None:
+        return "a person acts"
+    return f"{output.text_of(until)}{' OVERDUE' if row.get('overdue') else ''}"
 
 
 TABLE: Final = output.Table(
@@ -23,7 +25,7 @@ TABLE: Final = output.Table(
         output.Column("FOR", "subject"),
         output.Column("OWNER", "owner"),
         output.Column("SINCE", "since"),
-        output.Column("LEFT", _left),
+        output.Column("UNTIL", _until),
         output.Column("SAYS", "sentence"),
         output.Column("NEXT STEP", "next_step", wide=True),
     ),
