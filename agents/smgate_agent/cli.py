@@ -167,9 +167,9 @@ def _status(parsed: argparse.Namespace) -> int:
     state_dir = _state_dir(parsed)
     if state_dir is None:
         return EXIT_USAGE
-    with nvml.Nvml() as driver:
-        gpus = driver.inventory()
-    gathered = status.gather(state_dir, clock_=clock.SystemClock(), gpus=gpus)
+    driver = nvml.Nvml()
+    driver.open()
+    gathered = status.gather(state_dir, clock_=clock.SystemClock(), gpus=driver.inventory())
     if parsed.output == "json":
         print(msgspec.json.format(msgspec.json.encode(gathered)).decode())
     else:

@@ -38,30 +38,25 @@ class Fault:
 
 
 class Nvml:
-    """NVML while it is loaded; use as a context manager."""
+    """NVML, once it is opened. A driver in trouble may hold a call for ever: use a thread."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
         self.reason: str | None = None
 
-    def __enter__(self) -> Nvml:
+    def open(self) -> None:
+        """Load NVML; where that is not possible, `reason` says why."""
         try:
             import pynvml
         except ImportError:
             self.reason = "nvidia-ml-py is not installed"
-            return self
+            return
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as exc:
             self.reason = f"no NVIDIA driver answers ({type(exc).__name__})"
-            return self
+            return
         self._nvml = pynvml
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._nvml is not None:
-            with contextlib.suppress(self._nvml.NVMLError):
-                self._nvml.nvmlShutdown()
 
     def inventory(self) -> Inventory:
         """All GPUs; a GPU that does not answer a question is listed without that answer."""

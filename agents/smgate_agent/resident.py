@@ -7,6 +7,7 @@ because watching seven servers must not end with the eighth.
 from __future__ import annotations
 
 import fcntl
+import functools
 import logging
 import os
 import threading
@@ -43,9 +44,13 @@ _ROUND_S: Final = 1.0
 """Period of the housekeeping loop; every reaction of its own is bounded by it."""
 _STATUS_PERIOD_S: Final = 30.0
 _NODE_PERIOD_S: Final = 60.0
+_ACCEPT_POLL_S: Final = 0.2
+"""How late the socket notices that it should stop."""
+_NODE_FIRST_S: Final = 2.0
+"""Instances are told after the node they are on, unless the driver takes longer than this."""
 _RESTART_THREAD_S: Final = 5.0
-_STOP_S: Final = 1.5
-"""Threads get this long; with the rest, SIGTERM is obeyed within two seconds."""
+_STOP_S: Final = 0.5
+"""Threads get this long; what they would still do is durable or is done again after a start."""
 _XID_WAIT_MS: Final = 1000
 
 
@@ -108,7 +113,8 @@ class Resident:
         self._links: dict[str, controller_link.Link] = {}
         self._socket: gate_socket.GateSocket | None = None
         self._gap_rounds: list[int] | None = None
-        self._node_due_s = 0.0
+        self._node_known = threading.Event()
+        self._node_due = threading.Event()
         self._status_due_s = 0.0
         self._status: bytes = b""
 
@@ -116,20 +122,21 @@ class Resident:
         """From a signal handler: end soon."""
         self.stop.set()
         self.outbox.appended.set()
+        self._node_due.set()
 
     def run(self) -> None:
         """Run until asked to stop."""
         try:
-            with self._nvml:
-                if self._settings.metrics_port:
-                    self.metrics.serve(self._settings.metrics_port)
-                for watcher in self._watchers:
-                    self._start(f"watch {watcher.declared.id}", watcher.run)
-                self._start("xid", self._watch_faults)
-                while not self.stop.is_set():
-                    self._round()
-                    self.stop.wait(_ROUND_S)
-                self._end()
+            if self._settings.metrics_port:
+                self.metrics.serve(self._settings.metrics_port)
+            self._start("gpus", self._watch_gpus)
+            self._node_known.wait(_NODE_FIRST_S)
+            for watcher in self._watchers:
+                self._start(f"watch {watcher.declared.id}", watcher.run)
+            while not self.stop.is_set():
+                self._round()
+                self.stop.wait(_ROUND_S)
+            self._end()
         finally:
             self.outbox.close()
             self._lock.close()
@@ -138,9 +145,6 @@ class Resident:
         now_s = self._edges.clock.monotonic_s()
         if self._credential is None:
             self._connect()
-        if now_s >= self._node_due_s:
-            self._node_due_s = now_s + _NODE_PERIOD_S
-            self._report_node()
         self._close_gap()
         self._show(now_s)
 
@@ -201,7 +205,18 @@ class Resident:
         except OSError as exc:
             log.error("Cannot listen for launch gates at %s: %s", path, exc)  # noqa: TRY400 # no bug
             return
-        self._start("gate socket", self._socket.serve_forever)
+        serve = functools.partial(self._socket.serve_forever, poll_interval=_ACCEPT_POLL_S)
+        self._start("gate socket", serve)
+
+    def _watch_gpus(self) -> None:
+        """A thread of its own: a driver in trouble can hold a call for ever."""
+        if not self._node_known.is_set():
+            self._nvml.open()
+            self._start("xid", self._watch_faults)
+        while not self.stop.is_set():
+            self._report_node()
+            self._node_due.wait(_NODE_PERIOD_S)
+            self._node_due.clear()
 
     def _report_node(self) -> None:
         self._inventory = nvml.keep_known(self._inventory, self._nvml.inventory())
@@ -217,6 +232,7 @@ class Resident:
             ephemeral=settings.ephemeral,
         )
         self.outbox.report("node", report)
+        self._node_known.set()
 
     def _watch_faults(self) -> None:
         for fault in self._nvml.faults(wait_ms=_XID_WAIT_MS):
@@ -233,7 +249,7 @@ class Resident:
         rounds = [watcher.rounds for watcher in self._watchers]
         if self._gap_rounds is None:
             self._gap_rounds = rounds
-            self._node_due_s = 0.0
+            self._node_due.set()
             return
         # Two rounds: the first may have begun before the gap.
         if all(now >= then + 2 for now, then in zip(rounds, self._gap_rounds, strict=True)):

@@ -38,6 +38,8 @@ T = TypeVar("T")
 DIRECTORY: Final = "watch"
 LOG_PIECES_MAX: Final = 32
 """Pieces read before the port is asked again: 8 MiB, so that a long log delays no health check."""
+BODY_BYTES_MAX: Final = 1 << 20
+"""Ten times a real `/server_info`; eight servers that lie at once must fit in memory."""
 KEY_BYTES_MAX: Final = 4096
 SAVE_STEP_BYTES: Final = 1 << 20
 """A place in a log is written down this often, or when what the log says changed."""
@@ -215,7 +217,11 @@ class Watcher:
                 key = files.read_bounded(Path(self.declared.api_key_file), bytes_max=KEY_BYTES_MAX)
                 headers["Authorization"] = f"Bearer {key.decode('latin-1').strip()}"
         return client.request(
-            "GET", path, timeout_s=self._settings.request_timeout_s, headers=headers
+            "GET",
+            path,
+            timeout_s=self._settings.request_timeout_s,
+            headers=headers,
+            body_bytes_max=BODY_BYTES_MAX,
         )
 
     def _bake_interval(self, reading: instance.Reading) -> None:
