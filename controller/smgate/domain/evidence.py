@@ -57,6 +57,11 @@ def passing_sets(evidence: KeyEvidence, gate: Gate, *, pool_only: bool) -> list[
     return found
 
 
+def domains(evidence: KeyEvidence, sets: list[GpuSet]) -> set[str]:
+    """The racks of these GPU sets; a chassis of no known rack is its own."""
+    return {evidence.sets[g].rack or evidence.sets[g].chassis for g in sets}
+
+
 def open_failures(evidence: KeyEvidence, gate: Gate) -> list[GpuSet]:
     """GPU sets with a failure that was not ruled the node's own."""
     return [
@@ -77,7 +82,7 @@ def judge(fleet: Fleet, evidence: KeyEvidence) -> Event | None:
     if evidence.standing != "unknown":
         return None
     passing = passing_sets(evidence, gate, pool_only=True)
-    racks = {evidence.sets[g].rack or evidence.sets[g].chassis for g in passing}
+    racks = domains(evidence, passing)
     if len(passing) < fleet.policy.min_gpu_sets or len(racks) < fleet.policy.min_domains:
         return None
     return decisions.BuildQualified(kernel_key=evidence.key, gpu_sets=tuple(passing))
@@ -166,7 +171,11 @@ def _still_needed(fleet: Fleet, evidence: KeyEvidence, gate: Gate, purpose: str)
     """The fewest GPU sets that satisfy the policy, not one more."""
     if purpose == "confirm":
         return CONFIRM_ASKS_MAX
-    return fleet.policy.min_gpu_sets - len(passing_sets(evidence, gate, pool_only=True))
+    passing = passing_sets(evidence, gate, pool_only=True)
+    return max(
+        fleet.policy.min_gpu_sets - len(passing),
+        fleet.policy.min_domains - len(domains(evidence, passing)),
+    )
 
 
 def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> str | None:
@@ -179,7 +188,11 @@ def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> str
         return None
     enforced = fleet.mode_of(gate.id, evidence.sm) == "enforce"
     if evidence.standing == "unknown" and pool:
-        return "qualify"
+        passing = passing_sets(evidence, gate, pool_only=True)
+        enough = len(passing) >= fleet.policy.min_gpu_sets
+        rack = (node.reported.rack or node.reported.chassis) if node and node.reported else None
+        same = (rack or rank.node) in domains(evidence, passing)
+        return None if enough and same else "qualify"  # only another rack is missing then
     if evidence.standing == "suspect" and (pool or enforced):
         return "confirm"
     return None

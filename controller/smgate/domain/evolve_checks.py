@@ -5,7 +5,7 @@ from __future__ import annotations
 from smgate.domain import keys, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
-from smgate.domain.state import Fleet, KeyEvidence, Node, Rank, SetEvidence
+from smgate.domain.state import Fleet, GpuSet, KeyEvidence, Node, Rank, SetEvidence
 
 BAD_OUTCOMES = ("failed", "error", "timeout")
 """A crash or a timeout of a check counts as its failure."""
@@ -50,22 +50,13 @@ def take_check(fleet: Fleet, node: Node, recorded: Recorded, fact: CheckFinished
 def _take_result(
     fleet: Fleet, evidence: KeyEvidence, node: Node, recorded: Recorded, fact: CheckFinished
 ) -> None:
-    reported = node.reported
     gpus = keys.gpu_set(fact.gpu_uuids)
-    chassis = fact.chassis or (reported.chassis if reported else None) or node.name
-    result = evidence.sets.get(gpus)
-    if result is None:
-        result = evidence.sets[gpus] = SetEvidence(
-            node=node.name,
-            chassis=chassis,
-            rack=reported.rack if reported else None,
-            pool=bool(reported and reported.pool),
-        )
-    if fact.outcome == "skipped":
+    result = _set_of(evidence, node, gpus, fact)
+    if fact.outcome == "skipped" or _unproven(fleet, fact):
         return  # absence, not evidence
     before = result.worst.get(fact.check)
     settled = before is not None and before.outcome in BAD_OUTCOMES
-    if not settled and not _unproven(fleet, fact):
+    if not settled:
         result.worst[fact.check] = fact
         result.at_us = recorded.at_us
     if fact.outcome in BAD_OUTCOMES:
@@ -79,6 +70,21 @@ def _take_result(
         result.passed_position = recorded.position
 
 
+def _set_of(evidence: KeyEvidence, node: Node, gpus: GpuSet, fact: CheckFinished) -> SetEvidence:
+    """The evidence of one GPU set. Sets that share a GPU are of one chassis, whatever nodes say."""
+    reported = node.reported
+    rack, pool = (reported.rack, reported.pool) if reported is not None else (None, False)
+    found = evidence.sets.get(gpus)
+    if found is not None:
+        found.rack, found.pool = rack or found.rack, pool or found.pool
+        return found
+    sharing = [evidence.sets[g].chassis for g in sorted(evidence.sets) if set(g) & set(gpus)]
+    named = fact.chassis or (reported.chassis if reported is not None else None) or node.name
+    chassis = sharing[0] if sharing else named
+    evidence.sets[gpus] = SetEvidence(node=node.name, chassis=chassis, rack=rack, pool=pool)
+    return evidence.sets[gpus]
+
+
 def _required_checks(fleet: Fleet, sm: str) -> set[str]:
     return {
         check
@@ -89,8 +95,14 @@ def _required_checks(fleet: Fleet, sm: str) -> set[str]:
 
 
 def _unproven(fleet: Fleet, fact: CheckFinished) -> bool:
-    """A pass of a controlled check without its negative control caught is no evidence."""
+    """A controlled check that could not tell right from wrong is no evidence, either way.
+
+    A failure whose control did not run is one all the same: a check that stops early never gets
+    to its control.
+    """
     controlled = {c for gate in fleet.gates.values() for c in gate.controlled_checks}
-    return (
-        fact.outcome == "passed" and fact.check in controlled and fact.negative_control != "caught"
-    )
+    if fact.check not in controlled:
+        return False
+    if fact.outcome == "failed":
+        return fact.negative_control == "missed"
+    return fact.outcome == "passed" and fact.negative_control != "caught"
