@@ -35,7 +35,7 @@ def decide(
         RejectedError: with the code, e.g. `forbidden`, `reason_needed`, `unknown_unit`,
             `same_person`, `not_running`.
     """
-    direction = commands.direction_of(command)
+    direction = _direction(fleet, command)
     if not roles & set(ROLE_FOR[direction]):
         raise RejectedError(
             code="forbidden",
@@ -56,6 +56,19 @@ def decide(
     return _HANDLERS[type(command)](fleet, command, by)
 
 
+def _direction(fleet: Fleet, command: commands.Command) -> commands.Direction:
+    """Which way a command goes as things stand: publishing can loosen, unpinning can tighten."""
+    if isinstance(command, commands.PublishIssue):
+        before = fleet.issues.get(command.issue.id)
+        blocks = before is not None and before.severity == "block"
+        return "widens" if blocks and before != command.issue else "narrows"
+    if isinstance(command, commands.UnpinUnit):
+        unit = fleet.units.get(command.unit)
+        on = unit is not None and unit.pin is not None and unit.pin.direction == "on"
+        return "narrows" if on else "widens"
+    return commands.direction_of(command)
+
+
 def _gate(fleet: Fleet, name: str) -> policy.Gate:
     gate = fleet.gates.get(name)
     if gate is None:
@@ -74,8 +87,20 @@ def _publish_gate(fleet: Fleet, command: commands.PublishGate, by: str) -> tuple
                 message=f"Gate {other.id} has architecture {other.architecture} already.",
                 next_step="Two gates cannot decide for one model; replace the other.",
             )
-    if fleet.gates.get(command.gate.id) == command.gate:
+    before = fleet.gates.get(command.gate.id)
+    if before == command.gate:
         return ()
+    if (
+        before is not None
+        and before.target != command.gate.target
+        and any(unit.grants for unit in fleet.units.values())
+    ):
+        raise RejectedError(
+            code="target_in_use",
+            message=f"Units were granted {before.target} by gate {before.id}; a grant for one "
+            "target is none for another.",
+            next_step="Pin those units off first; each grant ends with that.",
+        )
     return (rulings.GatePublished(gate=command.gate, reason=command.reason),)
 
 
