@@ -34,7 +34,6 @@ def exported() -> dict[str, set[str]]:
         view_position=0,
         waiting=0,
         undelivered_units=0,
-        gap_nodes=0,
     )
     requests = prometheus_client.CollectorRegistry()
     metrics.Requests(requests)

@@ -60,8 +60,8 @@ class Ingest:
         """Store one batch.
 
         Raises:
-            RefusedError: `not_your_node`, `not_your_outbox`, `sequence_order`, `sequence_gap`,
-                `conflict`.
+            RefusedError: `not_your_node`, `not_your_outbox`, `not_your_launch`, `sequence_order`,
+                `sequence_gap`, `conflict`.
         """
         _check_node(batch.node, by)
         first = batch.facts[0].sequence
@@ -73,6 +73,8 @@ class Ingest:
                     f"Sequence {fact.sequence} follows {first + offset - 1} in one batch.",
                     next_step="Send facts in order, without a hole.",
                 )
+            if isinstance(fact.payload, wire_facts.LaunchPlanned):
+                self._check_launch(fact.payload.launch_id, batch.node)
         return self._append(
             [
                 record(
@@ -150,6 +152,17 @@ class Ingest:
                 "not_your_outbox",
                 "This outbox belongs to another node.",
                 next_step="Every node makes its own outbox id; do not copy one between machines.",
+            )
+
+    def _check_launch(self, launch_id: str, node: str) -> None:
+        """A launch id is an outbox id too: nobody reports a launch under another node's."""
+        owner = self._owners.get(launch_id) or self._owner(launch_id)
+        if owner not in (None, node):
+            raise refusal.RefusedError(
+                403,
+                "not_your_launch",
+                "This launch is of another node.",
+                next_step="Every launch has a random id of its own; do not copy one.",
             )
 
     def _owner(self, outbox_id: str) -> str | None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from smgate.domain import errors
 
-_PREFIX_STATUS = (("unknown_", 404), ("bad_", 422), ("not_allowed", 403))
+_PREFIX_STATUS = {
+    "unknown_": 404,
+    "bad_": 422,
+    "too_long": 422,
+    "reason_needed": 422,
+    "forbidden": 403,
+    "same_person": 403,
+}
 
 
 class RefusedError(Exception):
@@ -30,7 +37,7 @@ class RefusedError(Exception):
 def of_domain(error: errors.RejectedError) -> RefusedError:
     """The domain's refusal with the status it has over HTTP: by default, the state forbids it."""
     status = 409
-    for prefix, prefix_status in _PREFIX_STATUS:
+    for prefix, prefix_status in _PREFIX_STATUS.items():
         if error.code.startswith(prefix):
             status = prefix_status
     return RefusedError(status, error.code, error.message, next_step=error.next_step)
