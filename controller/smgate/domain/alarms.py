@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from smgate.domain import context, decisions, exposure, readings
+from smgate.domain import context, decisions, exposure, readings, rules_ours
 from smgate.domain.events import Event
 from smgate.domain.state import Episode, Fleet, Instance, Unit
 from smgate.domain.waits import SECOND_US
@@ -61,13 +61,15 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
         yield "uncontrolled"
     if exposure.exposed(fleet, unit):
         yield "exposed"
-    if unit.launch is not None and unit.launch.launch_ids == unit.disagreed_launch_ids:
+    if _disagrees(fleet, unit):
         yield "unit_disagrees"
     if unit.adoption == "adopted":
         yield "adopted"
     override = unit.override
     if override is not None:
         codes = {override.code, override.would.code if override.would else override.code}
+        if not live:  # a server that ended needs no steering
+            codes.discard("unit_unsteerable")
         yield from (code for code in LOUD_CODES if code in codes)
         if override.no_safe_value:
             yield "no_safe_value"
@@ -75,6 +77,32 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
             yield "model_unknown"
     if live and any(len(_holders(fleet, uuid)) > 1 for i in live for uuid in i.gpu_uuids):
         yield "gpu_overlap"
+
+
+def _disagrees(fleet: Fleet, unit: Unit) -> bool:
+    """Ranks attested different pairs, or a rank's own reading contradicts what was decided.
+
+    A rank that came after the decision gets the same value; where its own launch rules that value
+    out, the ranks will differ, and nobody else says so before they hang.
+    """
+    launch = unit.launch
+    if launch is None:
+        return False
+    if launch.launch_ids == unit.disagreed_launch_ids:
+        return True
+    if launch.decided is None or launch.decided.form != "append" or len(launch.ranks) == 1:
+        return False
+    targets = {gate.target for gate in fleet.gates.values()}
+    decided: context.Kind = "target" if launch.decided.value in targets else "safe"
+    ctx = context.of_unit(fleet, unit, fleet.now_us)
+    answers = (
+        rule(ctx, member)
+        for member in ctx.members
+        if member.rank is not None and member.rank in launch.ranks.values()
+        for rule in rules_ours.OF_THE_LAUNCH
+    )
+    levels = context.CAREFULNESS
+    return any(a is not None and levels.index(a.kind) < levels.index(decided) for a in answers)
 
 
 def _holders(fleet: Fleet, uuid: str) -> list[str]:

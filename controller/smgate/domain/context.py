@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from smgate.domain import outcome, readings
 from smgate.domain.policy import Gate
@@ -11,6 +11,9 @@ from smgate.domain.state import Fleet, Instance, Rank, Unit
 from smgate.domain.values import GivenFor, Model
 
 Kind = Literal["untouched", "keep", "safe", "target"]
+
+CAREFULNESS: Final[tuple[Kind, ...]] = ("untouched", "keep", "safe", "target")
+"""The most careful first: hands off, and of its two forms the one that appends nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +30,8 @@ class Answer:
 
     @property
     def carefulness(self) -> int:
-        """Hands off is the most careful, then the safe value, then the target."""
-        return {"untouched": 0, "keep": 0, "safe": 1, "target": 2}[self.kind]
+        """Its place in `CAREFULNESS`: the lower, the more careful."""
+        return CAREFULNESS.index(self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,7 @@ class Context:
                         a2a=member.a2a,
                         sglang_version=build.sglang_version or "",
                         # Unread is not old: an old one is rare, a wrong refusal is a BF16 server.
-                        torch_cuda=build.torch_cuda or "13.0",
+                        torch_cuda=readings.torch_cuda(build) or "13.0",
                     )
                 )
         return values.pop() if len(values) == 1 else None
@@ -125,7 +128,7 @@ class Context:
                 a2a=member.a2a,
                 sm=str(member.sms[0]),
                 sglang_version=build.sglang_version or "",
-                torch_cuda=build.torch_cuda,
+                torch_cuda=readings.torch_cuda(build),
             )
             if refusal is not None:
                 return True
@@ -134,9 +137,11 @@ class Context:
 
 def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
     model = fleet.model_of(rank.planned)
-    a2a = readings.rank_a2a(rank)
-    if a2a == "none" and instance is not None and instance.effective is not None:
-        a2a = instance.effective.a2a
+    a2as = [readings.rank_a2a(rank), rank.planned.asked_a2a or "none"]
+    if instance is not None and instance.effective is not None:
+        a2as.append(instance.effective.a2a)
+    # Asked or resolved: one that is not `none` is enough to have no value for it.
+    a2a = next((name for name in a2as if name != "none"), "none")
     return Member(
         node=rank.node,
         rank=rank,

@@ -68,30 +68,31 @@ def _cleared(fleet: Fleet, recorded: Recorded, event: decisions.BuildCleared) ->
 
 def _granted(fleet: Fleet, recorded: Recorded, event: decisions.Granted) -> None:
     unit = fleet.units[event.unit]
-    unit.ever_granted = True
-    unit.grant = Grant(
-        kernel_keys=event.kernel_keys,
-        rollout=event.rollout,
-        wave=event.wave,
-        position=recorded.position,
-        since_led_us=fleet.led_us(recorded.at_us),
-        launched=unit.launch is not None and unit.launch.decided is None,
+    unit.take_grant(
+        Grant(
+            kernel_keys=event.kernel_keys,
+            rollout=event.rollout,
+            wave=event.wave,
+            position=recorded.position,
+            since_led_us=fleet.led_us(recorded.at_us),
+            launched=unit.launch is not None and unit.launch.decided is None,
+        )
     )
 
 
 def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) -> None:
     unit = fleet.units[event.unit]
-    grant = unit.grant
-    unit.grant = None
+    grant = unit.drop_grant(event.kernel_keys)
     for uuid in event.gpu_uuids:
         for key in event.kernel_keys:
             fleet.gpu_memory.setdefault((uuid, key), (event.code, recorded.position))
-    if event.code != "pinned_off":
-        fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
+    if event.code == "pinned_off":
+        return  # a person decided for one unit: no sign about the others
+    fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
     if grant is None or grant.rollout is None:
         return
     for wave in fleet.rollouts[grant.rollout].waves:
-        if event.unit in wave.units and wave.verdict is None:
+        if event.unit in wave.units:  # also of a wave that passed before: it went bad after all
             wave.bad.add(event.unit)
 
 
@@ -108,7 +109,9 @@ def _wave_opened(fleet: Fleet, recorded: Recorded, event: decisions.WaveOpened) 
 
 
 def _wave_judged(fleet: Fleet, recorded: Recorded, event: decisions.WaveJudged) -> None:
-    fleet.rollouts[event.rollout].waves[event.wave].verdict = event.verdict
+    wave = fleet.rollouts[event.rollout].waves[event.wave]
+    wave.verdict = event.verdict
+    wave.good = event.good
 
 
 def _completed(fleet: Fleet, recorded: Recorded, event: decisions.RolloutCompleted) -> None:

@@ -77,8 +77,9 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
             opened_led_us=fleet.led_us(recorded.at_us),
             opened_position=recorded.position,
         )
-        if unit.grant is not None:
-            unit.grant.launched = True
+        key = readings.rank_key(fleet, rank)
+        for grant in unit.grants:
+            grant.launched = grant.launched or key in grant.kernel_keys
     launch.ranks[fact.node_rank] = rank
     unit.known_ranks[fact.node_rank] = rank
     for number in [n for n in unit.known_ranks if n >= fact.nnodes]:
@@ -130,16 +131,20 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
         )
         fleet.instances[name] = instance
         unit.instances[f"{node.name}/{fact.instance_id}"] = instance
+        ended_before = False
+    else:
+        ended_before = not instance.live
     instance.state = fact.state
     instance.launch_id = launch_id
     instance.node_rank = fact.node_rank
     instance.restarts = fact.restarts
     instance.gpu_uuids = keys.gpu_set(fact.gpu_uuids)
+    instance.served = instance.served or fact.state == "serving"
     if fact.state == "serving" and instance.fallback == "imminent":
         _note_fallback(fleet, instance, "active", recorded.position)
-    if fact.state == "exited":
+    if fact.state == "exited" and not ended_before:
         _exited(fleet, unit, instance, fact, recorded)
-    elif instance.gpu_uuids:
+    elif instance.live and instance.gpu_uuids:
         unit.superseded = False
         _claim_gpus(fleet, unit, instance.gpu_uuids)
 
@@ -157,12 +162,27 @@ def _launch_on(unit: Unit, node: str) -> str | None:
 def _exited(
     fleet: Fleet, unit: Unit, instance: Instance, fact: InstanceChanged, recorded: Recorded
 ) -> None:
-    failed = fact.exit_code not in (None, 0)
-    if failed and unit.grant is not None and readings.on_target(fleet, instance):
-        unit.grant.failed_exits += 1
+    # Without an exit code, a server that ended before it ever served failed to start.
+    failed = not instance.served if fact.exit_code is None else fact.exit_code != 0
+    grant = readings.grant_in_force(fleet, unit)
+    if failed and grant is not None and _ran_target(fleet, unit, instance):
+        grant.failed_exits += 1
     if instance.fallback != "crashed":
         instance.fallback = None
     instance.position = recorded.position
+
+
+def _ran_target(fleet: Fleet, unit: Unit, instance: Instance) -> bool:
+    """True if it attested the target, or was told it and died before it attested anything."""
+    if instance.effective is not None:
+        return readings.on_target(fleet, instance)
+    decided = unit.launch.decided if unit.launch is not None else None
+    return (
+        decided is not None
+        and instance.launch_id in decided.launch_ids
+        and decided.form == "append"
+        and decided.value in {gate.target for gate in fleet.gates.values()}
+    )
 
 
 def _instance_named(fleet: Fleet, recorded: Recorded, instance_id: str) -> Instance:
@@ -227,9 +247,13 @@ def _gpu_fault(fleet: Fleet, recorded: Recorded, fact: GpuFaultSeen) -> None:
     node_of(fleet, recorded)
     for unit_name in sorted(fleet.gpu_units.get(fact.gpu_uuid, ())):
         unit = fleet.units[unit_name]
-        running = [i for i in unit.live_instances() if readings.on_target(fleet, i)]
-        if unit.grant is not None and running:
-            for key in unit.grant.kernel_keys:
+        if unit.launch is None or not any(
+            readings.on_target(fleet, i) for i in unit.live_instances()
+        ):
+            continue
+        for rank in {**unit.known_ranks, **unit.launch.ranks}.values():
+            key = readings.rank_key(fleet, rank)
+            if key is not None and fact.gpu_uuid in rank.gpu_uuids:
                 fleet.gpu_memory.setdefault(
                     (fact.gpu_uuid, key), ("fault_in_service", recorded.position)
                 )
@@ -239,9 +263,10 @@ def _bake_interval(fleet: Fleet, recorded: Recorded, fact: BakeInterval) -> None
     instance = _instance_named(fleet, recorded, fact.instance_id)
     unit = fleet.units[instance.unit]
     instance.tokens_per_s = fact.tokens_per_s
-    if unit.grant is not None and fact.requests > 0 and readings.on_target(fleet, instance):
+    grant = readings.grant_in_force(fleet, unit)
+    if grant is not None and fact.requests > 0 and readings.on_target(fleet, instance):
         name = f"{instance.node}/{instance.id}"
-        unit.grant.baked_s[name] = unit.grant.baked_s.get(name, 0) + fact.interval_s
+        grant.baked_s[name] = grant.baked_s.get(name, 0) + fact.interval_s
 
 
 def _override_applied(fleet: Fleet, recorded: Recorded, fact: OverrideApplied) -> None:
@@ -255,8 +280,10 @@ def _override_applied(fleet: Fleet, recorded: Recorded, fact: OverrideApplied) -
     for rank in unit.launch.ranks.values():
         if rank.planned.launch_id == fact.launch_id:
             rank.applied = fact
-            unit.appended_value = fact.value if fact.form == "appended" else None
-            unit.appended_for = readings.given_for(fleet, rank)
+            if fact.form == "appended":  # what was appended last stays so while nothing is
+                leading = {**unit.known_ranks, **unit.launch.ranks}
+                unit.appended_value = fact.value
+                unit.appended_for = readings.given_for(fleet, leading[min(leading)])
 
 
 def _gap_noticed(fleet: Fleet, recorded: Recorded, fact: GapNoticed) -> None:

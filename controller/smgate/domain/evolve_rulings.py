@@ -82,22 +82,25 @@ def _flag_adopted(fleet: Fleet, recorded: Recorded, event: rulings.FlagAdopted) 
 def _adoption_decided(fleet: Fleet, recorded: Recorded, event: rulings.AdoptionDecided) -> None:
     unit = unit_of(fleet, event.unit, recorded.position)
     unit.adoption = event.ruling
-    if event.ruling == "accepted" and event.kernel_key is not None:
-        unit.ever_granted = True
-        unit.grant = Grant(
-            kernel_keys=(event.kernel_key,),
-            rollout=None,
-            wave=None,
-            position=recorded.position,
-            since_led_us=fleet.led_us(recorded.at_us),
-            launched=True,
+    if event.ruling == "taken_back":
+        unit.drop_grants()
+    elif event.kernel_key is not None:
+        unit.take_grant(
+            Grant(
+                kernel_keys=(event.kernel_key,),
+                rollout=None,
+                wave=None,
+                position=recorded.position,
+                since_led_us=fleet.led_us(recorded.at_us),
+                launched=True,
+            )
         )
 
 
 def _override_released(fleet: Fleet, recorded: Recorded, event: rulings.OverrideReleased) -> None:
     unit = unit_of(fleet, event.unit, recorded.position)
     unit.released = True
-    unit.grant = None
+    unit.drop_grants()
     unit.appended_value = None
     unit.appended_for = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smgate.domain import readings
-from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.state import Fleet, Grant, Rollout, Unit
 
 
 def unit_sm(fleet: Fleet, unit: Unit) -> str | None:
@@ -45,7 +45,7 @@ def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
     """A server that runs or would run the target on a candidate SM with no grant."""
     if not unit.live or not is_candidate(fleet, unit_sm(fleet, unit)):
         return False
-    if unit.grant is not None or told_target(fleet, unit):
+    if readings.grant_in_force(fleet, unit) is not None or told_target(fleet, unit):
         return False
     return runs_target(fleet, unit) or asks_target(fleet, unit)
 
@@ -69,34 +69,44 @@ def exposed(fleet: Fleet, unit: Unit) -> bool:
     return override is None or override.form != "append" or override.value not in targets
 
 
-def exposed_count(fleet: Fleet, sm: str, *, except_unit: str | None = None) -> int:
-    """Units of one SM that may run the target: granted, adopted and uncontrolled together."""
-    return sum(
-        1
-        for unit in fleet.units.values()
-        if unit.id != except_unit
-        and unit.live
-        and (unit.grant is not None or unit.adoption == "adopted" or uncontrolled(fleet, unit))
-        and unit_sm(fleet, unit) == sm
+def may_run_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if nothing but the unit's next start stands between it and the target, or not even that."""
+    return unit.live and (
+        unit.grant is not None
+        or unit.adoption == "adopted"
+        or told_target(fleet, unit)
+        or uncontrolled(fleet, unit)
     )
 
 
-def baked(unit: Unit, rollout: Rollout) -> bool:
-    """True once a granted unit has served long enough on the target."""
-    return unit.grant is not None and unit.grant.bake_s >= rollout.plan.bake_s
+def exposed_count(fleet: Fleet, sm: str, *, except_unit: str | None = None) -> int:
+    """Units of one SM that may run the target: granted, pinned, adopted, uncontrolled together."""
+    return sum(
+        1
+        for unit in fleet.units.values()
+        if unit.id != except_unit and may_run_target(fleet, unit) and unit_sm(fleet, unit) == sm
+    )
+
+
+def granted_by(fleet: Fleet, unit: Unit, rollout: Rollout) -> Grant | None:
+    """The grant that a rollout gave for what this unit launched."""
+    grant = readings.grant_in_force(fleet, unit)
+    return grant if grant is not None and grant.rollout == rollout.plan.id else None
 
 
 def good(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
-    """A good outcome: every rank that attested runs the target, it serves, and it has baked."""
+    """A good outcome: every rank attested the target, it serves, and it has baked.
+
+    A rank that attested nothing is missing data, which is never a pass.
+    """
+    grant = granted_by(fleet, unit, rollout)
+    if grant is None or unit.launch is None or grant.bake_s < rollout.plan.bake_s:
+        return False
     live = unit.live_instances()
-    attested = [i for i in live if i.effective is not None]
     return (
-        unit.grant is not None
-        and unit.grant.rollout == rollout.plan.id
-        and baked(unit, rollout)
-        and bool(attested)
-        and all(readings.on_target(fleet, i) for i in attested)
-        and any(i.state == "serving" for i in attested)
+        len({i.node_rank for i in live if i.effective is not None}) >= unit.launch.nnodes
+        and all(readings.on_target(fleet, i) for i in live)
+        and any(i.state == "serving" for i in live)
     )
 
 
@@ -107,8 +117,7 @@ def in_flight(fleet: Fleet, rollout: Rollout) -> int:
         for wave in rollout.waves
         for name in wave.units
         if (unit := fleet.units.get(name)) is not None
-        and unit.grant is not None
-        and unit.grant.rollout == rollout.plan.id
-        and unit.grant.launched
+        and (grant := granted_by(fleet, unit, rollout)) is not None
+        and grant.launched
         and not good(fleet, unit, rollout)
     )

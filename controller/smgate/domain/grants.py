@@ -1,21 +1,15 @@
-"""Grants: when one is recorded, when one ends, and which units are adopted or disagree."""
+"""Grants: when one is recorded, when one ends, and which units are adopted or disagree.
+
+Keep rules end a grant: a pin to the safe value, and what went wrong with its kernel key. The kill
+switch and known issues only suspend it; everything else leaves it alone.
+"""
 
 from __future__ import annotations
 
-from smgate.domain import context, decisions, exposure, readings, rules
+from smgate.domain import context, decisions, exposure, readings, rules, rules_end
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.state import Fleet, Grant, Rollout, Unit
 from smgate.domain.values import Pair
-
-ENDING = (
-    "pinned_off",
-    "self_test_failed",
-    "rolled_back_here",
-    "unit_disagreed_here",
-    "build_failed",
-    "fault_in_service",
-)
-"""Keep rules that end a grant. The kill switch and known issues only suspend it."""
 
 
 def adoptions(fleet: Fleet) -> list[Event]:
@@ -25,6 +19,9 @@ def adoptions(fleet: Fleet) -> list[Event]:
         unit = fleet.units[name]
         if unit.adoption is not None or unit.ever_granted or not unit.live:
             continue
+        decided = unit.launch.decided if unit.launch is not None else None
+        if decided is not None and decided.form == "append":
+            continue  # it was told otherwise: not delivered, which is another alarm
         if exposure.runs_target(fleet, unit) and exposure.uncontrolled(fleet, unit):
             keys = context.of_unit(fleet, unit, fleet.now_us).kernel_keys
             found.append(
@@ -70,32 +67,46 @@ def endings(fleet: Fleet, now_us: int) -> list[Event]:
         unit = fleet.units[name]
         if unit.grant is None:
             continue
-        code, sentence = _ending(fleet, unit, now_us)
-        if code is None:
-            continue
         ctx = context.of_unit(fleet, unit, now_us)
-        remembered = () if code == "pinned_off" else ctx.gpu_uuids
-        found.append(
-            decisions.GrantEnded(
-                unit=name,
-                kernel_keys=unit.grant.kernel_keys,
-                gpu_uuids=remembered,
-                code="rolled_back_here" if code == "build_failed" else code,
-                sentence=sentence,
+        for grant in unit.grants:
+            code, sentence = _ending(ctx, grant)
+            if code is None:
+                continue
+            found.append(
+                decisions.GrantEnded(
+                    unit=name,
+                    kernel_keys=grant.kernel_keys,
+                    gpu_uuids=() if code == "pinned_off" else ctx.gpu_uuids,
+                    code="rolled_back_here" if code == "build_failed" else code,
+                    sentence=sentence,
+                )
             )
-        )
     return found
 
 
-def _ending(fleet: Fleet, unit: Unit, now_us: int) -> tuple[str | None, str]:
-    assert unit.grant is not None
-    if unit.grant.failed_exits >= fleet.policy.crash_loop_exits:
-        return (
-            "fault_in_service",
-            f"The server failed {unit.grant.failed_exits} times on the target.",
-        )
-    raw = rules.decide_unit(fleet, unit.id, now_us).raw
-    return (raw.code, raw.sentence) if raw.code in ENDING else (None, "")
+def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
+    """The keep rule that ends a grant, by the grant's own kernel keys.
+
+    Asked of every grant, whatever the unit launched since: what went wrong with one key says
+    nothing about a grant for another.
+    """
+    policy = ctx.fleet.policy
+    if grant.failed_exits >= policy.crash_loop_exits:
+        return "fault_in_service", f"The server failed {grant.failed_exits} times on the target."
+    pin = ctx.unit.pin
+    if pin is not None and pin.direction == "off":
+        return "pinned_off", f"Pinned to the safe value: {pin.reason}"
+    if pin is not None and pin.break_glass:
+        return None, ""
+    for key in grant.kernel_keys:
+        for uuid in ctx.gpu_uuids:
+            memory = ctx.fleet.gpu_memory.get((uuid, key))
+            if memory is not None:
+                return memory[0], rules_end.MEMORY_SENTENCES[memory[0]]
+        evidence = ctx.fleet.keys.get(key)
+        if evidence is not None and evidence.standing == "failed":
+            return "build_failed", rules_end.failed_sentence(key)
+    return None, ""
 
 
 def starts(fleet: Fleet, now_us: int) -> list[Event]:
@@ -119,7 +130,7 @@ def starts(fleet: Fleet, now_us: int) -> list[Event]:
         if limit is not None:
             sm = decision.event.given_for.sm or ""
             count = exposed.setdefault(sm, exposure.exposed_count(fleet, sm))
-            mine = 1 if exposure.uncontrolled(fleet, unit) else 0
+            mine = 1 if exposure.may_run_target(fleet, unit) else 0
             if count - mine >= limit:
                 continue
             exposed[sm] = count - mine + 1

@@ -82,9 +82,11 @@ def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet
     if launch is not None and launch.decided is not None:
         late = set(launch.launch_ids) - set(launch.decided.launch_ids)
         if late:  # a late rank gets what the others got
+            nodes = {rank.node for rank in launch.ranks.values()}
             return replace(
                 launch.decided,
                 launch_ids=launch.launch_ids,
+                nodes=tuple(sorted(nodes.union(launch.decided.nodes))),
                 as_of_position=fleet.position,
                 now_us=now_us,
             )

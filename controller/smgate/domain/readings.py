@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from smgate.domain import keys, upstream
-from smgate.domain.state import Fleet, Instance, Rank
-from smgate.domain.values import TARGET_A2A, GivenFor, Model, Pair
+from smgate.domain.state import Fleet, Grant, Instance, Rank, Unit
+from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model, Pair
 
 
 def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
@@ -38,6 +38,32 @@ def rank_key(fleet: Fleet, rank: Rank) -> str | None:
         layout=rank.planned.layout,
         a2a=rank_a2a(rank),
     )
+
+
+def launch_keys(fleet: Fleet, unit: Unit) -> set[str] | None:
+    """The kernel keys of a unit's launch, with the last reading of ranks that are not in yet.
+
+    None if any is unknown, or nothing was ever launched.
+    """
+    if unit.launch is None:
+        return None
+    ranks = {**unit.known_ranks, **unit.launch.ranks}
+    found = {rank_key(fleet, rank) for rank in ranks.values()}
+    known = {key for key in found if key is not None}
+    return known if known and None not in found else None
+
+
+def grant_in_force(fleet: Fleet, unit: Unit) -> Grant | None:
+    """The grant that covers what the unit launched. One for other kernel keys says nothing."""
+    if unit.grant is None:
+        return None
+    return unit.grant_for(launch_keys(fleet, unit) or ())
+
+
+def torch_cuda(build: Build) -> str | None:
+    """The CUDA torch was built for; None where it is no version: what was not read, or garbage."""
+    parts = (build.torch_cuda or "").split(".")[:2]
+    return build.torch_cuda if all(p.isascii() and p.isdigit() for p in parts) else None
 
 
 def target_of(fleet: Fleet, instance: Instance) -> str | None:

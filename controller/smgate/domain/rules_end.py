@@ -13,6 +13,11 @@ MEMORY_SENTENCES = {
 }
 
 
+def failed_sentence(key: str) -> str:
+    """Says that a kernel key's failure is confirmed."""
+    return f"Kernel key {key} failed its self-test in two chassis."
+
+
 def gate_disabled(ctx: Context, member: Member) -> Answer | None:
     """The kill switch."""
     assert ctx.gate is not None
@@ -91,7 +96,7 @@ def build_failed(ctx: Context, member: Member) -> Answer | None:
     return Answer(
         kind="safe",
         code="build_failed",
-        sentence=f"Kernel key {member.kernel_key} failed its self-test in two chassis.",
+        sentence=failed_sentence(member.kernel_key),
         facts=(member.position, evidence.suspect_position),
     )
 
@@ -123,7 +128,7 @@ def left_alone(member: Member) -> upstream.Resolution | None:
     return upstream.upstream_auto_of(
         sglang_version=planned.build.sglang_version or "",
         sm=str(member.sms[0]),
-        torch_cuda=planned.build.torch_cuda,
+        torch_cuda=readings.torch_cuda(planned.build),
         a2a=planned.asked_a2a or "none",
         backend=planned.asked_runner or "auto",
         architecture=member.model.architecture,

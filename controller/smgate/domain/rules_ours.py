@@ -152,4 +152,7 @@ def steerable(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-RULES = (excluded, not_cuda, model, layout, choice, silicon, steerable)
+OF_THE_LAUNCH = (not_cuda, model, layout, choice, silicon)
+"""Those that rest on what the launch itself is."""
+
+RULES = (excluded, *OF_THE_LAUNCH, steerable)

@@ -44,14 +44,15 @@ def rollout_of(ctx: Context) -> Rollout | None:
 def standing(ctx: Context) -> Answer | None:
     """Rules 15: what stands stays."""
     unit, keys = ctx.unit, ctx.kernel_keys
-    if unit.grant is not None and keys is not None and set(keys) <= set(unit.grant.kernel_keys):
+    grant = unit.grant_for(keys or ())
+    if grant is not None and keys is not None:
         return Answer(
             kind="target",
             code="granted",
             sentence="Granted "
-            + (f"by rollout {unit.grant.rollout}" if unit.grant.rollout else "by a person")
+            + (f"by rollout {grant.rollout}" if grant.rollout else "by a person")
             + f" for kernel key {', '.join(keys)}.",
-            facts=(unit.grant.position,),
+            facts=(grant.position,),
         )
     if unit.adoption == "adopted":
         return Answer(

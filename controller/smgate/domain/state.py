@@ -7,6 +7,7 @@ it. `*_led_us` instants are on the led clock, which stands still while nobody le
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -84,6 +85,7 @@ class Instance:
     launch_id: str | None = None
     gpu_uuids: GpuSet = ()
     restarts: int = 0
+    served: bool = False
     effective: Pair | None = None
     effective_position: int = 0
     architecture: str | None = None
@@ -141,6 +143,8 @@ class Unit:
     adopted_led_us: int = 0
     adopted_position: int = 0
     grant: Grant | None = None
+    former_grants: list[Grant] = field(default_factory=list)
+    """Grants for other kernel keys, from before `grant`: they stand too, for who goes back."""
     ever_granted: bool = False
     override: OverrideSet | None = None
     override_position: int = 0
@@ -152,6 +156,38 @@ class Unit:
     def live(self) -> bool:
         """Live units are the denominators: a superseded one is gone."""
         return not self.superseded
+
+    @property
+    def grants(self) -> list[Grant]:
+        """Every grant that stands, the newest first."""
+        return ([] if self.grant is None else [self.grant]) + self.former_grants[::-1]
+
+    def grant_for(self, kernel_keys: Collection[str]) -> Grant | None:
+        """The newest grant that covers all these kernel keys; none covers no key at all."""
+        if not kernel_keys:
+            return None
+        return next((g for g in self.grants if set(kernel_keys) <= set(g.kernel_keys)), None)
+
+    def take_grant(self, grant: Grant) -> None:
+        """A new grant; one for the same keys is replaced, one for other keys stands beside it."""
+        self.drop_grant(grant.kernel_keys)
+        if self.grant is not None:
+            self.former_grants.append(self.grant)
+        self.grant = grant
+        self.ever_granted = True
+
+    def drop_grant(self, kernel_keys: tuple[str, ...]) -> Grant | None:
+        """Remove the grant for exactly these keys."""
+        found = next((g for g in self.grants if g.kernel_keys == kernel_keys), None)
+        kept = [g for g in self.grants[::-1] if g is not found]
+        self.grant = kept.pop() if kept else None
+        self.former_grants = kept
+        return found
+
+    def drop_grants(self) -> None:
+        """Remove every grant."""
+        self.grant = None
+        self.former_grants = []
 
     def live_instances(self) -> list[Instance]:
         """Instances that have not exited, in the order of their names."""
@@ -224,6 +260,8 @@ class Wave:
     position: int
     since_led_us: int
     verdict: str | None = None
+    good: tuple[str, ...] = ()
+    """Units with a good outcome when it was judged."""
     bad: set[str] = field(default_factory=set)
 
 

@@ -119,6 +119,13 @@ def _take_back(fleet: Fleet, command: commands.TakeBackUnit, by: str) -> tuple[E
     unit = find_unit(fleet, command.unit)
     if unit.adoption == "taken_back":
         return ()
+    if unit.adoption is None and unit.grant is not None:
+        raise RejectedError(
+            code="granted",
+            message=f"Unit {unit.id} was granted"
+            + (f" by rollout {unit.grant.rollout}." if unit.grant.rollout else "."),
+            next_step=f"smgate unit pin {unit.id} off ends the grant.",
+        )
     if unit.adoption is None and not exposure.runs_target(fleet, unit):
         raise RejectedError(
             code="not_adopted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from smgate.domain import decisions, exposure
+from smgate.domain import decisions, exposure, readings
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout, Unit
 
@@ -84,7 +84,7 @@ def _of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             sentence="First seen already on the target; nobody has ruled on it.",
             next_step=f"smgate unit accept {unit.id}, or smgate unit take-back {unit.id}",
         )
-    grant = unit.grant
+    grant = readings.grant_in_force(fleet, unit)
     if grant is not None and unit.live and not exposure.runs_target(fleet, unit):
         yield _wait(
             fleet,

@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smgate.domain import cohort, context, decisions, exposure, rules, rules_start, rulings
+from smgate.domain import (
+    cohort,
+    context,
+    decisions,
+    exposure,
+    readings,
+    rules,
+    rules_start,
+    rulings,
+)
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
@@ -43,8 +52,11 @@ def eligible(fleet: Fleet, rollout: Rollout, now_us: int) -> list[str]:
         unit = fleet.units[name]
         if not unit.live:
             continue
-        if (unit.grant is not None and unit.grant.rollout == rollout.plan.id) or (
-            unit.grant is None and _could_join(fleet, rollout, name, now_us)
+        grant = readings.grant_in_force(fleet, unit)
+        if (
+            _could_join(fleet, rollout, name, now_us)
+            if grant is None
+            else grant.rollout == rollout.plan.id
         ):
             found.append(name)
     return found
@@ -68,7 +80,7 @@ def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
     good, bad, pending = [], [], []
     for name in wave.units:
         unit = fleet.units.get(name)
-        if name in wave.bad or (unit is not None and fell_back(unit)):
+        if name in wave.bad or (unit is not None and fell_back(fleet, unit)):
             bad.append(name)
         elif unit is None or not unit.live or _out_of_scope(fleet, unit):
             continue
@@ -80,14 +92,23 @@ def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
 
 
 def _out_of_scope(fleet: Fleet, unit: Unit) -> bool:
-    """Excluded, released or silent: it neither passes nor blocks."""
+    """Excluded, released, pinned off or silent: it neither passes nor blocks."""
     nodes = [fleet.nodes.get(rank.node) for rank in unit.known_ranks.values()]
-    return unit.excluded or unit.released or any(n is None or n.silent for n in nodes)
+    pinned_off = unit.pin is not None and unit.pin.direction == "off"
+    hands_off = unit.excluded or unit.released or pinned_off
+    return hands_off or any(n is None or n.silent for n in nodes)
 
 
-def fell_back(unit: Unit) -> bool:
-    """A granted unit that was seen in BF16: the override was not delivered."""
-    return unit.grant is not None and any(i.fallback is not None for i in unit.instances.values())
+def fell_back(fleet: Fleet, unit: Unit) -> bool:
+    """A granted launch that was seen in BF16: the override was not delivered.
+
+    What the unit was before, or still is while it waits for its restart, says nothing of that.
+    """
+    grant = readings.grant_in_force(fleet, unit)
+    if grant is None or not grant.launched or unit.launch is None:
+        return False
+    ids = unit.launch.launch_ids
+    return any(i.fallback is not None and i.launch_id in ids for i in unit.instances.values())
 
 
 def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
@@ -164,7 +185,7 @@ def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
     for wave in rollout.waves:
         for name in wave.units:
             unit = fleet.units.get(name)
-            if unit is not None and fell_back(unit):
+            if unit is not None and fell_back(fleet, unit):
                 return "memory_fallback", f"Unit {name} was seen in BF16: it was not delivered."
     for wave in rollout.waves:
         result, sentence = verdict(rollout, tally(fleet, rollout, wave))
@@ -173,8 +194,9 @@ def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
     granted = {
         key
         for unit in fleet.units.values()
-        if unit.grant is not None and unit.grant.rollout == rollout.plan.id
-        for key in unit.grant.kernel_keys
+        for grant in unit.grants
+        if grant.rollout == rollout.plan.id
+        for key in grant.kernel_keys
     }
     for key in sorted(granted):
         if fleet.keys[key].standing == "failed":
@@ -218,13 +240,14 @@ def _adds_nobody(rollout: Rollout, number: int) -> Event:
 
 
 def _complete(fleet: Fleet, rollout: Rollout) -> Event:
+    """The keys it ran: only those that a unit with a good outcome was granted."""
     keys = {
         key
         for wave in rollout.waves
-        for name in wave.units
+        for name in wave.good
         if (unit := fleet.units.get(name)) is not None
-        and unit.grant is not None
-        and unit.grant.rollout == rollout.plan.id
-        for key in unit.grant.kernel_keys
+        for grant in unit.grants
+        if grant.rollout == rollout.plan.id
+        for key in grant.kernel_keys
     }
     return decisions.RolloutCompleted(rollout=rollout.plan.id, kernel_keys=tuple(sorted(keys)))
