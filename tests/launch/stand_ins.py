@@ -213,7 +213,9 @@ def honest(decide, delay_s=0.0):
             if delay_s:
                 return http_answer(answer())
         else:
-            assert path == f"/v1/agent/launch/{state['launch']['launch_id']}?wait=20"
+            launch_id, _, wait_s = path.removeprefix("/v1/agent/launch/").partition("?wait=")
+            assert launch_id == state["launch"]["launch_id"]
+            assert 1 <= int(wait_s) <= 20
             time.sleep(delay_s)
         return http_answer(answer(sign(decide(state["launch"]))))
 

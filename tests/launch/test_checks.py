@@ -1,0 +1,111 @@
+"""The checks a controller asks for: run in SGLang's Python, reported before the decision."""
+
+import json
+
+import pytest
+from tests.launch import stand_ins
+
+from smgate.wire import base, facts
+from smgate_agent import probe
+
+BROKEN = {
+    "missing": (None, "error", "flashinfer_missing"),
+    "raises": ("raise ValueError('no')", "error", "flashinfer_import_failed"),
+    "another package missing": ("import no_such_package", "error", "flashinfer_import_failed"),
+    "exits": ("import sys; sys.exit(0)", "error", "import_exited"),
+    "exits at once": ("import os; os._exit(0)", "error", "probe_no_answer"),
+    "crashes": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "error", "probe_crashed_signal_11",
+    ),
+    "hangs": ("import time; time.sleep(600)", "timeout", "probe_timeout"),
+    "floods stdout": ("import os\nwhile True: os.write(1, b'x' * 65536)", "timeout", "probe_timeout"),
+    "prints": (
+        "print('smgate-result {\"outcome\": \"passed\", \"reason\": \"a_lie\"}', flush=True)",
+        "failed", "callable_missing:trtllm_fp4_block_scale_routed_moe",
+    ),
+    "closes its files": (
+        "import os; [os.close(n) for n in range(3, 64) if os.path.exists(f'/proc/self/fd/{n}')]",
+        "error", "probe_no_answer",
+    ),
+}  # fmt: skip
+
+
+def wanting(*names):
+    """A controller that wants these checks, then leaves the unit alone."""
+
+    def decide(launch):
+        return stand_ins.directive(stand_ins.entry(launch, "untouched", None, "observe"))
+
+    honest = stand_ins.honest(decide)
+
+    def reply(request):
+        if request[1] == "/v1/agent/launch":
+            honest(request)
+            return stand_ins.http_answer(stand_ins.answer(checks_wanted=list(names)))
+        return honest(request)
+
+    return reply
+
+
+def finished(node, *names, options=()):
+    """The facts that came in, in order."""
+    with stand_ins.Controller(wanting(*names)) as controller:
+        node.enroll(controller.url)
+        node.launch("sglang", "serve", "--model-path", "m", options=options)
+    batches = [
+        base.decode(json.dumps(body).encode(), facts.FactsBatch)
+        for _, path, body, _ in controller.requests
+        if path == "/v1/agent/facts"
+    ]
+    paths = [path.partition("?")[0].rpartition("/")[2] for _, path, _, _ in controller.requests]
+    assert paths[1] == "facts", "results come before the question for the decision"
+    last = batches[-1].facts
+    assert [fact.sequence for fact in last] == list(range(2, 2 + len(last)))
+    assert batches[0].facts == last[: len(batches[0].facts)]
+    return [fact.payload for fact in last]
+
+
+@pytest.mark.parametrize(("source", "outcome", "reason"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_flashinfer_is_a_result_and_never_a_crash(node, source, outcome, reason):
+    package = node.folder / "site" / "flashinfer"
+    if source is None:
+        for path in package.iterdir():
+            path.unlink()
+        package.rmdir()
+    else:
+        (package / "__init__.py").write_text(source + "\n")
+    check, applied = finished(node, "api_boundary", options=["--deadline-s", "8"])
+    assert (check.check, check.outcome, check.reason) == ("api_boundary", outcome, reason)
+    assert check.probe_version == probe.VERSION
+    assert check.negative_control == "not_run"
+    assert applied.form == "untouched"
+    assert node.took_s < 10
+
+
+def test_a_check_nobody_here_knows_is_skipped(node):
+    check, _ = finished(node, "moe_mxfp4")
+    assert (check.outcome, check.reason) == ("skipped", "check_unknown_here")
+
+
+def test_a_torch_without_a_gpu_is_skipped_and_one_that_is_missing_is_an_error(node):
+    torch = node.folder / "site" / "torch" / "__init__.py"
+    torch.write_text(
+        "class version: cuda = None\nclass cuda:\n    is_available = staticmethod(lambda: False)\n"
+    )
+    check, _ = finished(node, "inventory")
+    assert (check.outcome, check.reason) == ("skipped", "no_gpu")
+    torch.write_text("raise ImportError\n")
+    check, _ = finished(node, "inventory")
+    assert (check.outcome, check.reason) == ("error", "torch_missing")
+
+
+def test_no_check_runs_unless_the_answer_asks_for_it(node):
+    (node.folder / "site" / "flashinfer" / "__init__.py").write_text(
+        f"open({str(node.folder / 'imported')!r}, 'w')\n"
+    )
+    with stand_ins.Controller(wanting()) as controller:
+        node.enroll(controller.url)
+        node.launch("sglang", "serve", "--model-path", "m")
+    assert not (node.folder / "imported").exists()
+    assert [fact["payload"]["type"] for fact in controller.facts()] == ["override_applied"]
