@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from smgate.domain import (
     commands,
     decider,
@@ -127,14 +129,12 @@ class Fleet:
     def refuses(
         self, command: commands.Command, *, by: str = "alice", role: str = "approver"
     ) -> str:
-        """The code with which a command is refused; it leaves nothing behind."""
-        try:
-            found = decider.decide(self.state, command, by=by, roles=frozenset({role}))
-        except errors.RejectedError as refusal:
-            assert refusal.message
-            assert refusal.next_step
-            return refusal.code
-        raise AssertionError(f"not refused: {found}")
+        """The code with which a command is refused."""
+        with pytest.raises(errors.RejectedError) as refusal:
+            decider.decide(self.state, command, by=by, roles=frozenset({role}))
+        assert refusal.value.message
+        assert refusal.value.next_step
+        return refusal.value.code
 
     def settle(self) -> None:
         """Plan, record, fold, until the planner has nothing to say."""

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from tests import given
 
 from smgate.domain import commands, facts, policy, values
-from tests import given
 
 DEEPEP = values.Pair(runner="auto", a2a="deepep")
 
