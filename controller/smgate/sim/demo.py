@@ -16,6 +16,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
+
+import httpx2
 
 from smgate.sim import fleet, processes
 from smgate.sim.node import Node, SimulatedNodeError
@@ -52,6 +55,11 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
+def indented(text: str) -> str:
+    """Somebody else's lines, set apart."""
+    return "\n".join(f"      {line}" for line in text.rstrip().splitlines())
+
+
 def heading(number: int, text: str) -> None:
     """A step of the story."""
     say()
@@ -69,6 +77,7 @@ class Demo:
         self.alice: Final = Cli(url=self.url, state=state, person="alice")
         self.bob: Final = Cli(url=self.url, state=state, person="bob")
         self.nodes: Final[dict[str, Node]] = {}
+        self.reading: Final = httpx2.Client(base_url=self.url, timeout=30.0)
 
     # --- setting the stage ------------------------------------------------------------------
 
@@ -95,6 +104,8 @@ class Demo:
             "smgate", "serve", "--database", database, "--listen", f"127.0.0.1:{port}", log=log
         )
         processes.wait_ready(self.url, serve, log)
+        token = (self.state / "alice.token").read_text().strip()
+        self.reading.headers["Authorization"] = f"Bearer {token}"
 
     def _offline(self, *args: str) -> str:
         done = subprocess.run(  # noqa: S603  our own program
@@ -150,6 +161,22 @@ class Demo:
         self._spawn("smgate-agent", "run", "--state-dir", str(state), log=self.state / "agent.log")
         return str(state)
 
+    def agent_says(self) -> str:
+        """What the real agent found on this machine."""
+        done = subprocess.run(  # noqa: S603  our own program
+            [
+                str(processes.BIN / "smgate-agent"),
+                "status",
+                "--state-dir",
+                str(self.state / "agent"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return next((x for x in done.stdout.splitlines() if x.startswith("gpus")), "gpus unknown")
+
     def start_fleet(self) -> None:
         """Enrol every simulated node and let it report."""
         join = (self.state / "join.token").read_text().strip()
@@ -179,6 +206,7 @@ class Demo:
 
     def close(self) -> None:
         """End everything this started."""
+        self.reading.close()
         for node in self.nodes.values():
             node.close()
         for process in reversed(self.running):
@@ -186,10 +214,20 @@ class Demo:
 
     # --- reading ----------------------------------------------------------------------------
 
+    def read(self, path: str) -> Any:  # noqa: ANN401  whatever the path holds
+        """Read from the controller, as its CLI does.
+
+        Raises:
+            DemoError: it refused.
+        """
+        answer = self.reading.get(f"/v1/{path}")
+        if answer.status_code != httpx2.codes.OK:
+            raise DemoError(f"GET /v1/{path}: {answer.status_code} {answer.text[:300]}")
+        return answer.json()
+
     def units(self) -> list[dict[str, Any]]:
-        """The units as the controller lists them."""
-        listed: dict[str, Any] = self.alice.json("unit", "ls")
-        return list(listed["items"])
+        """The live units that were decided, as the controller lists them."""
+        return [u for u in self.read("units")["items"] if u["live"] and u["override"]]
 
     def unit_on(self, node: str) -> str:
         """The unit a node belongs to."""
@@ -197,8 +235,7 @@ class Demo:
 
     def why(self, unit: str) -> dict[str, Any]:
         """The controller's answer to why."""
-        answer: dict[str, Any] = self.alice.json("unit", "why", unit)
-        return answer
+        return dict(self.read(f"units/{quote(unit, safe='')}/why"))
 
     def until(self, what: str, holds: Any) -> Any:  # noqa: ANN401  any reading
         """Wait until the controller says so.
@@ -219,8 +256,8 @@ class Demo:
         units = self.units()
         target = "flashinfer_mxfp4"
         append = [u for u in units if u["override"]["form"] == "append"]
-        alarms = self.alice.json("alarm", "ls")["items"]
-        verified = self.alice.json("log", "verify")
+        alarms = self.read("alarms")["items"]
+        verified = self.read("log/verify")
         return {
             "database": str(self.database),
             "units": len(units),
@@ -228,7 +265,7 @@ class Demo:
             "units_on_safe": sum(u["override"]["value"] != target for u in append),
             "units_hands_off": len(units) - len(append),
             "alarms": len([a for a in alarms if a.get("closed_at") is None]),
-            "log_events": verified["positions"],
+            "log_events": verified["position"],
             "chain_ok": verified["ok"],
         }
 
@@ -246,26 +283,24 @@ def tell(demo: Demo) -> None:
 
 def _left_alone(demo: Demo) -> None:
     heading(1, "What SGLang would do if left alone")
-    first = [
-        name
-        for name, node in demo.nodes.items()
-        if not node.spec.pool and name not in ("rubin-old-1", "rubin-new-2", "rubin-1")
-    ]
-    demo.restart(*first)
-    demo.until("all launches decided", lambda: len(demo.units()) >= len(first) - 1)
-    for name in ("b200-1", "rubin-2", "rubin-ep-1", "h200-1"):
-        why = demo.why(demo.unit_on(name))
-        alone = why["if_left_alone"]
+    baseline = [n for n, node in demo.nodes.items() if node.spec.sm in ("10.0", "10.3")]
+    demo.restart(*baseline, "rubin-1", "rubin-2")
+    demo.each(Node.launch, "rubin-ep-1", "h200-1", "rubin-old-1")
+    shown = ("b200-1", "rubin-1", "rubin-old-1", "rubin-ep-1", "h200-1")
+    demo.until("all launches decided", lambda: len(demo.units()) >= len(baseline) + len(shown))
+    for name in shown:
+        spec = demo.nodes[name].spec
+        alone = demo.why(demo.unit_on(name))["if_left_alone"]
         effect = (
-            "experts become BF16"
+            "its experts become BF16, 3.76 times the bytes"
             if alone["memory_fallback"]
-            else "the server dies at construction"
+            else "it dies at model construction"
             if alone["raises"]
             else "packed MXFP4"
         )
         say(
-            f"   {name:<10} SM {demo.nodes[name].spec.sm:<5} SGLang 0.5.23 resolves "
-            f"{alone['runner']}/{alone['a2a']}: {effect}."
+            f"   {name:<12} SM {spec.sm:<5} SGLang {spec.build.sglang_version} resolves "
+            f"{alone['runner']}, a2a {alone['a2a']}: {effect}."
         )
     say("   On SM 10.7 nothing has checked that this node's FlashInfer can do it right.")
 
@@ -283,7 +318,7 @@ def _observe(demo: Demo) -> None:
     for name, count in sorted(would.items()):
         say(f"     {count:>2} x {name}")
     exposed = sum(bool(u["exposed"]) for u in units)
-    say(f"   {exposed} units run the target though nobody decided so: that is the exposure.")
+    say(f"   {exposed} servers run the target though nobody decided so: that is the exposure.")
 
 
 def _qualify(demo: Demo) -> None:
@@ -292,44 +327,53 @@ def _qualify(demo: Demo) -> None:
     demo.alice.run("policy", "publish", "-f", str(demo.state / "policy.yaml"), *yes)
     demo.alice.run("gate", "mode", GATE, "10.7", "enforce", *yes)
     demo.alice.run("gate", "mode", GATE, "9.0", "enforce", *yes)
-    demo.restart("rubin-pool-1", "rubin-pool-2", "rubin-pool-3")
+    demo.alice.run("unit", "take-back", demo.unit_on("rubin-2"), *yes)
+    demo.restart("rubin-pool-1", "rubin-pool-2", "rubin-pool-3", "h200-1")
     keys = demo.until(
         "a qualified key",
-        lambda: [
-            k for k in demo.alice.json("build", "ls")["items"] if k["standing"] == "qualified"
-        ],
+        lambda: [k for k in demo.read("builds")["items"] if k["standing"] == "qualified"],
     )
-    say(f"   Kernel key {keys[0]['kernel_key']} is qualified: 3 GPU sets of the pool passed.")
+    say(f"   Kernel key {keys[0]['key']} is qualified: 3 GPU sets of the pool passed.")
 
 
 def _roll_out(demo: Demo) -> None:
     heading(4, "A rollout: proposed by alice, approved by bob, opened wave by wave")
     yes = ("--yes", "--reason", "demo")
-    demo.restart(*[n for n in demo.nodes if n.startswith("rubin-") and _has_good_build(demo, n)])
+    started = demo.restart(*[n for n in demo.nodes if _joins(n)])
+    say(
+        f"   {len(started)} more servers start; all get {', '.join(sorted(set(started.values())))}."
+    )
     demo.alice.run("rollout", "propose", "-f", str(demo.state / "plan.yaml"), *yes)
     demo.alice.run("rollout", "approve", "rubin-1", *yes, fails=True)
     demo.bob.run("rollout", "approve", "rubin-1", *yes)
     demo.bob.run("rollout", "start", "rubin-1", *yes)
     for wave in range(2):
         members = demo.until(f"wave {wave} open and granted", lambda w=wave: _granted(demo, w))
-        nodes = [n for n in demo.nodes if demo.unit_on(n) in members] if members else []
+        if wave == 1:
+            demo.alice.run("freeze", "declare", "holiday", *yes)
+        nodes = [n for u in demo.units() if u["id"] in members for n in u["nodes"]]
         demo.restart(*nodes)
         demo.each(lambda node: node.bake(3), *[n for n in nodes if demo.nodes[n].spec.rank == 0])
         judged = demo.until(f"wave {wave} judged", lambda w=wave: _judged(demo, w))
         say(
-            f"   Wave {wave}: {len(members)} units restarted; {judged['verdict']}: {judged['sentence']}"
+            f"   Wave {wave}: {len(members)} units restarted onto the target; "
+            f"{judged['verdict']}: {judged['sentence']}"
         )
-    demo.bob.run("rollout", "pause", "rubin-1", *yes)
-    say("   Paused here: the rest keeps the safe value, and nothing that was granted ends.")
+    waiting = [u for u in demo.units() if u["sm"] == "10.7" and u["override"]["value"] == "marlin"]
+    say(
+        f"   The freeze keeps wave 2 shut: {len(waiting)} units stay on the safe value, and "
+        "nothing that was granted ends."
+    )
 
 
-def _has_good_build(demo: Demo, name: str) -> bool:
-    spec = demo.nodes[name].spec
-    return spec.kernel_is_good and spec.build == fleet.GOOD and not spec.pool
+def _joins(name: str) -> bool:
+    """The Rubin servers that start once the mode is enforce; rubin-1 stays as it was found."""
+    apart = ("rubin-1", "rubin-ep-1", "rubin-new-1", "rubin-new-2")
+    return name.startswith("rubin-") and "pool" not in name and name not in apart
 
 
 def _wave(demo: Demo, number: int) -> dict[str, Any] | None:
-    shown = demo.alice.json("rollout", "why", "rubin-1")["waves"]
+    shown = demo.read("rollouts/rubin-1/why")["waves"]
     return dict(shown[number]) if len(shown) > number else None
 
 
@@ -352,33 +396,29 @@ def _suspect(demo: Demo) -> None:
     runner = demo.restart("rubin-new-1")["rubin-new-1"]
     bad = demo.until(
         "a suspect key",
-        lambda: [k for k in demo.alice.json("build", "ls")["items"] if k["standing"] == "suspect"],
+        lambda: [k for k in demo.read("builds")["items"] if k["standing"] == "suspect"],
     )[0]
     say(
         "   rubin-new-1 has FlashInfer 0.6.17: the enum and the signature are there, and its "
         "kernel returns zeros."
     )
     say(
-        f"   Kernel key {bad['kernel_key']} is suspect: no new grant for it anywhere; "
+        f"   Kernel key {bad['key']} is suspect: no new grant for it anywhere; "
         f"the server itself started with {runner}."
     )
 
 
 def _fall_back(demo: Demo) -> None:
     heading(6, "One server seen in BF16, and the alarm it raises")
-    demo.nodes["rubin-old-1"].launch()
-    demo.alice.run(
-        "unit", "exclude", demo.unit_on("rubin-old-1"), "--yes", "--reason", "owner says hands off"
-    )
+    unit = demo.unit_on("rubin-old-1")
+    demo.alice.run("unit", "release", unit, "--yes", "--reason", "owner wants SGLang's default")
     runner = demo.restart("rubin-old-1", fits=True)["rubin-old-1"]
     say(f"   SGLang 0.5.18 there, with nothing appended, resolved {runner!r}: BF16 experts.")
     demo.until(
         "a memory_fallback alarm",
-        lambda: [
-            a for a in demo.alice.json("alarm", "ls")["items"] if a["cause"] == "memory_fallback"
-        ],
+        lambda: [a for a in demo.read("alarms")["items"] if a["cause"] == "memory_fallback"],
     )
-    say(demo.alice.run("alarm", "ls").rstrip())
+    say(indented(demo.alice.run("alarm", "ls")))
 
 
 def _what_next(demo: Demo) -> None:
@@ -414,6 +454,7 @@ def main(argv: list[str] | None = None) -> int:
         agent_state = demo.start_agent()
         demo.start_fleet()
         say(f"   controller {demo.url}; agent state in {os.path.relpath(agent_state)}")
+        say(f"   this machine: {' '.join(demo.agent_says().split())}")
         tell(demo)
         summary = demo.summary()
         say()

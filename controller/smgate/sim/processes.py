@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 
@@ -98,18 +97,3 @@ class Cli:
             for line in done.stderr.strip().splitlines():
                 print(f"      {line}")
         return done.stdout
-
-    def json(self, *args: str) -> Any:  # noqa: ANN401  whatever the command prints
-        """Run one reading command quietly and decode what it prints."""
-        done = subprocess.run(  # noqa: S603  our own program
-            [str(BIN / "smgate"), *args, "-o", "json"],
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode != 0:
-            raise DemoError(f"smgate {shlex.join(args)}: {done.returncode}\n{done.stderr}")
-        return json.loads(done.stdout)
