@@ -18,8 +18,8 @@ NOUN: Final = verbs.noun("simulate", "Scenarios through the real rules; no serve
     "run",
     remote=False,
     examples=[
-        "smgate simulate run tests/simulation/one_bad_key.yaml",
-        "smgate simulate run tests/simulation/one_bad_key.yaml --json",
+        "smgate simulate run tests/simulation/scenarios/first_canary.yaml",
+        "smgate simulate run tests/simulation/scenarios/first_canary.yaml --json",
     ],
 )
 def run(
@@ -30,11 +30,11 @@ def run(
     """Run a scenario: facts and commands with their times in, overrides and alarms out."""
     if as_json:
         session.console.json_errors = True
-    from smgate.scenario import runner
+    from smgate.scenario import document, runner
 
     try:
         result = runner.run_file(scenario)
-    except runner.ScenarioError as error:
+    except document.ScenarioError as error:
         raise failures.CliError(
             str(error), code="bad_scenario", hint="See tests/simulation/README.md."
         ) from error
