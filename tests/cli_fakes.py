@@ -12,6 +12,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from smgate import clock
 from smgate.cli import app, console
 
@@ -92,6 +94,7 @@ def serving() -> Iterator[FakeApi]:
 
         do_GET = do_POST = do_DELETE = _serve  # noqa: N815  http.server's own names
 
+        @override
         def log_message(self, *_: object) -> None:
             return
 

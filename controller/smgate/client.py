@@ -150,8 +150,8 @@ class Client:
 def _connection(url: str, headers: dict[str, str], *, timeout_s: float) -> httpx2.Client:
     import httpx2
 
-    parts = urllib.parse.urlsplit(url)
     try:
+        parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnreachableError(
                 url=url, cause="not an http:// or https:// address", uncertain=False

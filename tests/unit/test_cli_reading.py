@@ -75,7 +75,16 @@ def test_a_table_says_what_is_decided_and_what_stands_out(cli: Cli) -> None:
     result = cli("unit", "ls")
     header, first, second = result.out.splitlines()
     assert header.split() == ["UNIT", "SM", "DECIDED", "CODE", "TOLD", "RUNS", "STATE", "FLAGS"]
-    assert first.split() == ["k3-prod-07", "10.7", "marlin", "build_suspect", "yes", "marlin", "serving", "-"]
+    assert first.split() == [
+        "k3-prod-07",
+        "10.7",
+        "marlin",
+        "build_suspect",
+        "yes",
+        "marlin",
+        "serving",
+        "-",
+    ]
     assert "flashinfer_mxfp4/deepep" in second
     assert second.endswith("BF16:active exposed uncontrolled adopted pinned-off")
     assert result.code == 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -123,6 +122,9 @@ def run(
     console.json_errors = _wants_json(arguments)
     try:
         try:
+            if list(arguments) == ["--version"]:  # Asked by scripts all the time; needs no parser.
+                console.data(f"smgate {topics.version()}")
+                return exit_codes.OK
             code = typer.main.get_command(app).main(
                 args=list(arguments), prog_name="smgate", standalone_mode=False, obj=edges
             )
@@ -130,6 +132,8 @@ def run(
             return code if isinstance(code, int) else exit_codes.OK
         except Exception as error:  # noqa: BLE001  the last edge: a bug is told, not thrown
             if edges.debug:
+                import traceback
+
                 traceback.print_exc(file=console.err)
             return _tell(console, error)
     except BrokenPipeError:

@@ -11,7 +11,6 @@ from smgate import client
 from smgate.cli import (
     asks,
     failures,
-    files,
     output,
     session as sessions,
     suggest,
@@ -101,6 +100,8 @@ def announce(
     """Say which packages an image has before any node runs it, so that it can be checked first."""
     packages: dict[str, str] = {}
     if file is not None:
+        from smgate.cli import files
+
         packages |= files.load(file, Announcement, asked=session.console.asked)["packages"]
     for text in package or ():
         key, equals, version = text.partition("=")

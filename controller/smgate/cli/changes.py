@@ -161,5 +161,5 @@ def _what(row: output.Row) -> dict[str, Any]:
 _EVENTS: Final = output.Table(
     noun="events",
     name="type",
-    columns=(output.Column("EVENT", "type"), output.Column("WHAT", _what)),
+    columns=(output.Column("EVENT", "type"), output.Column("WHAT", _what, most=160)),
 )

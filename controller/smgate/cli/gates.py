@@ -7,8 +7,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from smgate import client
-from smgate.cli import asks, files, output, reach, session as sessions, suggest, verbs
-from smgate.domain import policy
+from smgate.cli import asks, output, reach, session as sessions, suggest, verbs
 
 NOUN: Final = verbs.noun("gate", "What is being enabled, where, and the kill switch.")
 TABLE: Final = output.Table(
@@ -26,7 +25,7 @@ TABLE: Final = output.Table(
         output.Column("CHECKS", "required_checks", wide=True),
     ),
 )
-ADDED: Final = files.ADDED | {"modes", "disabled_sms"}
+ADDED: Final = frozenset({"modes", "disabled_sms"})
 """What `gate show` adds to a gate: other commands change it."""
 GateId = Annotated[str, typer.Argument(help="A gate.", autocompletion=suggest.gates)]
 Sms = Annotated[
@@ -57,7 +56,10 @@ def publish(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Publish or replace a gate."""
-    gate = files.load(file, policy.Gate, asked=session.console.asked, ignored=ADDED)
+    from smgate.cli import files
+    from smgate.domain import policy
+
+    gate = files.load(file, policy.Gate, asked=session.console.asked, ignored=files.ADDED | ADDED)
     return asks.Change(
         fields={"gate": gate},
         summary=f"Gate {gate['id']} is published.",

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from smgate import client
-from smgate.cli import asks, files, output, reach, session as sessions, suggest, verbs
-from smgate.domain import policy
+from smgate.cli import asks, output, reach, session as sessions, suggest, verbs
 
 NOUN: Final = verbs.noun("issue", "Known issues: reports that stop the builds they match.")
 TABLE: Final = output.Table(
@@ -42,6 +41,9 @@ def publish(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Publish or replace a known issue: what it matches gets the safe value."""
+    from smgate.cli import files
+    from smgate.domain import policy
+
     issue = files.load(file, policy.KnownIssue, asked=session.console.asked, ignored=files.ADDED)
     return asks.Change(
         fields={"issue": issue},

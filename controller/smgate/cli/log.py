@@ -44,7 +44,7 @@ TABLE: Final = output.Table(
         output.Column("AT", _at),
         output.Column("ACTOR", "actor"),
         output.Column("EVENT", "type"),
-        output.Column("WHAT", _what),
+        output.Column("WHAT", _what, most=100),
         output.Column("STREAM", "stream", wide=True),
     ),
 )

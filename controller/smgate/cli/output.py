@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import email.utils
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -40,11 +39,17 @@ class Column:
     header: str
     source: str | Callable[[Row], object]
     wide: bool = False
+    """Shown only with -o wide."""
+    most: int | None = None
+    """Characters shown, except with -o wide."""
 
-    def cell(self, row: Row) -> str:
+    def cell(self, row: Row, style: Style) -> str:
         """The text of one cell."""
         value = pick(row, self.source) if isinstance(self.source, str) else self.source(row)
-        return text_of(value)
+        text = text_of(value)
+        if self.most is None or len(text) <= self.most or style.format == "wide":
+            return text
+        return f"{text[: self.most - 3]}..."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +84,19 @@ def text_of(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{consoles.clean(str(key))}={text_of(value[key])}" for key in value)
+        return ", ".join(f"{consoles.clean(str(key))}={_inner(value[key])}" for key in value)
     if isinstance(value, (list, tuple)):
-        return ", ".join(text_of(one) for one in value)
+        return ", ".join(_inner(one) for one in value)
     text = consoles.clean(str(value))
     moment = _ISO.fullmatch(text)
     return f"{moment[1]} {moment[2]}Z" if moment else text
+
+
+def _inner(value: object) -> str:
+    """A value within another: bracketed, so that it is seen where it ends."""
+    if isinstance(value, dict) and value:
+        return f"{{{text_of(value)}}}"
+    return f"[{text_of(value)}]" if isinstance(value, (list, tuple)) and value else text_of(value)
 
 
 def aligned(rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
@@ -140,7 +152,7 @@ def object_of(body: Row) -> Row:
 def table_lines(items: Iterable[Row], table: Table, style: Style) -> list[str]:
     """Header and rows; nothing at all without rows."""
     columns = table.shown(style)
-    rows = [[one.cell(item) for one in columns] for item in items]
+    rows = [[one.cell(item, style) for one in columns] for item in items]
     if not rows:
         return []
     return aligned([[one.header for one in columns], *rows] if style.headers else rows)
@@ -216,6 +228,8 @@ def according_to(body: Row, date: str | None) -> str:
     if isinstance(position, int):
         view += f" at position {position}"
     if date is not None:
+        import email.utils
+
         try:
             when = email.utils.parsedate_to_datetime(date)
         except ValueError:

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from smgate import client
-from smgate.cli import asks, files, reach, session as sessions, verbs
-from smgate.domain import policy as policies
+from smgate.cli import asks, reach, session as sessions, verbs
 
 NOUN: Final = verbs.noun("policy", "The numbers the controller decides with.")
 
@@ -33,6 +32,9 @@ def publish(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Replace the policy. A key that is not given has its default, not its earlier value."""
+    from smgate.cli import files
+    from smgate.domain import policy as policies
+
     policy = files.load(file, policies.Policy, asked=session.console.asked, ignored=files.ADDED)
     return asks.Change(
         fields={"policy": policy},

@@ -10,7 +10,6 @@ from smgate import client
 from smgate.cli import (
     asks,
     exit_codes,
-    files,
     output,
     reach,
     session as sessions,
@@ -18,7 +17,6 @@ from smgate.cli import (
     verbs,
     why as telling,
 )
-from smgate.domain import policy
 
 NOUN: Final = verbs.noun("rollout", "Waves of units that get the target.")
 
@@ -118,6 +116,9 @@ def propose(
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
     """Put a plan forward. Another person approves it."""
+    from smgate.cli import files
+    from smgate.domain import policy
+
     plan = files.load(file, policy.RolloutPlan, asked=session.console.asked)
     return asks.Change(fields={"plan": plan}, summary=f"Rollout {plan['id']} is proposed.")
 

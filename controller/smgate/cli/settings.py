@@ -89,9 +89,8 @@ def resolve(given: Connection, environ: Mapping[str, str], *, asked: TextIO) -> 
     # A context's token belongs to the context's controller and is shown to no other.
     if token is None and from_context and "token_file" in context:
         token = _token_from(Path(context["token_file"]).expanduser(), warnings)
-    parsed = urllib.parse.urlsplit(url)
-    if token is not None and parsed.scheme == "http" and parsed.hostname not in client.LOOPBACK:
-        warnings.append(f"The token goes to {parsed.hostname} unencrypted; use https.")
+    if token is not None and _in_the_clear(url):
+        warnings.append(f"The token goes to {url} unencrypted; use https.")
     return Settings(
         url=url,
         context=name if from_context and "url" in context else None,
@@ -99,6 +98,14 @@ def resolve(given: Connection, environ: Mapping[str, str], *, asked: TextIO) -> 
         request_timeout_s=given.request_timeout_s or DEFAULT_TIMEOUT_S,
         warnings=tuple(warnings),
     )
+
+
+def _in_the_clear(url: str) -> bool:
+    try:
+        parsed = urllib.parse.urlsplit(url)
+    except ValueError:
+        return False  # The client refuses it, and nothing is sent.
+    return parsed.scheme == "http" and parsed.hostname not in client.LOOPBACK
 
 
 def _token(

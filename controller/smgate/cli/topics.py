@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Annotated, Final
 
 import typer
@@ -36,6 +35,8 @@ Colour: only on a terminal; NO_COLOR, FORCE_COLOR and TERM=dumb are honoured.
 
 def version() -> str:
     """The version of this program."""
+    import importlib.metadata
+
     try:
         return importlib.metadata.version("smgate")
     except importlib.metadata.PackageNotFoundError:

@@ -154,6 +154,8 @@ def _register(
             mine["session"] = session
         try:
             return execute(function, session, mine, given)
+        except BrokenPipeError as error:  # Here, because typer makes it an exit code of its own.
+            raise typer.Exit(exit_codes.BROKEN_PIPE) from error
         finally:
             session.close()
 

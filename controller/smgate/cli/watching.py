@@ -33,7 +33,7 @@ class _Changes:
         for row in rows:
             name = self._table.name_of(row)
             if style.human:
-                now[name] = "  ".join(one.cell(row) for one in columns)
+                now[name] = "  ".join(one.cell(row, style) for one in columns)
             else:
                 now[name] = json.dumps(row, ensure_ascii=False)
             if self._last.get(name) != now[name]:
