@@ -55,10 +55,12 @@ class Prometheus:
         result = _get(f"http://{self._address}/api/v1/query?query={quoted}")["data"]["result"]
         return float(result[0]["value"][1]) if result else None
 
-    def wait_for_alert(self, name: str) -> list[dict[str, str]]:
-        """Labels of the alert once it fires."""
-        wait_until(lambda: name in self.firing(), f"{name} fires")
-        return self.firing()[name]
+    def wait_for_alert(self, name: str, **labels: str) -> None:
+        """Wait until the alert fires with these labels."""
+        wait_until(
+            lambda: any(labels.items() <= one.items() for one in self.firing().get(name, ())),
+            f"{name} fires with {labels}",
+        )
 
 
 StartPrometheus = Callable[[dict[str, str]], Prometheus]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 import re
@@ -24,17 +25,9 @@ BY_PROMETHEUS = {"instance", "job"}
 def exported() -> dict[str, set[str]]:
     """Name of every series of the controller and the agent -> its labels."""
     fleet = state.Fleet()
-    process = metrics.Process(
-        version="0",
-        leading=True,
-        leader_failures=0,
-        rounds_exhausted=0,
-        planned_position=0,
-        head_position=0,
-        view_position=0,
-        waiting=0,
-        undelivered_units=0,
-    )
+    nothing = {"str": "0", "bool": False, "int": 0}
+    fields = dataclasses.fields(metrics.Process)
+    process = metrics.Process(**{one.name: nothing[str(one.type)] for one in fields})
     requests = prometheus_client.CollectorRegistry()
     metrics.Requests(requests)
     collectors: list[registries.Collector] = [
