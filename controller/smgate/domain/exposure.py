@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from smgate.domain import readings
+from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Grant, Rollout, Unit
 
 
@@ -53,20 +54,19 @@ def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
 def told_target(fleet: Fleet, unit: Unit) -> bool:
     """True if the decision that governs the running launch, or else the standing one, is the target."""
     decided = unit.launch.decided if unit.launch is not None else None
-    governing = decided or unit.override
+    return _is_target(fleet, decided or unit.override)
+
+
+def _is_target(fleet: Fleet, override: OverrideSet | None) -> bool:
     targets = {gate.target for gate in fleet.gates.values()}
-    return governing is not None and governing.form == "append" and governing.value in targets
+    return override is not None and override.form == "append" and override.value in targets
 
 
 def exposed(fleet: Fleet, unit: Unit) -> bool:
     """Effective is the target and the standing decision is not."""
     if not unit.live or not is_candidate(fleet, unit_sm(fleet, unit)):
         return False
-    if not runs_target(fleet, unit):
-        return False
-    targets = {gate.target for gate in fleet.gates.values()}
-    override = unit.override
-    return override is None or override.form != "append" or override.value not in targets
+    return runs_target(fleet, unit) and not _is_target(fleet, unit.override)
 
 
 def may_run_target(fleet: Fleet, unit: Unit) -> bool:
@@ -75,6 +75,7 @@ def may_run_target(fleet: Fleet, unit: Unit) -> bool:
         unit.grant is not None
         or unit.adoption == "adopted"
         or told_target(fleet, unit)
+        or _is_target(fleet, unit.override)
         or uncontrolled(fleet, unit)
     )
 
