@@ -11,7 +11,7 @@ can run the target with, unless a test says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -147,11 +147,11 @@ class Fleet:
                 self.record(event, "controller")
         raise AssertionError("the planner does not come to an end")
 
-    def later(self, seconds: float, *, heard: bool = True) -> None:
-        """Time passes, in one step. Nodes stay in contact unless `heard` is False."""
+    def later(self, seconds: float, *, silent: Iterable[str] = ()) -> None:
+        """Time passes, in one step. Every node stays in contact but those named."""
         self.now_us += round(seconds * SECOND_US)
-        if heard:
-            self.contacts = dict.fromkeys(self.state.nodes, self.now_us)
+        heard = dict.fromkeys(self.state.nodes.keys() - set(silent), self.now_us)
+        self.contacts.update(heard)
         for event in sensing.sense(self.state, contacts=self.contacts, now_us=self.now_us):
             self.record(event, "controller")
         self.settle()
