@@ -1,6 +1,5 @@
 """The archive, built once from these sources, and a node to run it on."""
 
-import importlib.util
 import json
 import pathlib
 
@@ -12,10 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory):
-    spec = importlib.util.spec_from_file_location("build_gate", ROOT / "ops/dev/build_gate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.build(tmp_path_factory.mktemp("gate") / "smgate-gate.pyz")
+    return stand_ins.build_archive(tmp_path_factory.mktemp("gate"))
 
 
 @pytest.fixture

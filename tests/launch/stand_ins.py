@@ -1,7 +1,9 @@
 """What stands around the gate in these tests: a command, a Python with SGLang, a controller."""
 
 import contextlib
+import importlib.util
 import json
+import pathlib
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 
 import nacl.signing
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = """#!{python}
 import json, os, signal, sys
 names = {{n.name: repr(signal.getsignal(n)) for n in signal.valid_signals() if hasattr(n, "name")}}
@@ -39,6 +42,14 @@ BUILD = {
 }
 KEY = nacl.signing.SigningKey(b"\x07" * 32)
 PUBLIC_KEY = bytes(KEY.verify_key).hex()
+
+
+def build_archive(folder):
+    """The gate's archive, built from these sources by the script that ships it."""
+    spec = importlib.util.spec_from_file_location("build_gate", ROOT / "ops/dev/build_gate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.build(folder / "smgate-gate.pyz")
 
 
 def write_command(path, python=sys.executable):
