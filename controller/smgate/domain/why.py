@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from smgate.domain import (
     context,
+    decisions,
     evidence,
     exposure,
     facts,
     readings,
     rules,
     rules_end,
+    rules_start,
     upstream,
     waits,
     waves,
@@ -50,6 +52,9 @@ def says(event: Event) -> str:
             return f"check {event.check} {event.outcome} ({event.reason}) on {len(event.gpu_uuids)} GPUs"
         case facts.EffectiveSeen():
             return f"{event.instance_id} runs ({event.runner}, {event.a2a}), by its {event.source}"
+        case decisions.Granted():
+            by = f"rollout {event.rollout}, wave {event.wave}" if event.rollout else "a ruling"
+            return f"granted by {by} for kernel key {', '.join(event.kernel_keys)}"
         case _:
             reason = getattr(event, "reason", None) or getattr(event, "sentence", None) or ""
             return f"{type(event).__name__}: {reason}".rstrip(": ")
@@ -152,7 +157,7 @@ def explain(
         },
         "launch_pending": pending,
         "facts": _cited(event.facts, read),
-        "needed": _needed(decision),
+        "needed": _needed(ctx, decision),
         "members": [_member(ctx, member) for member in ctx.members],
         "if_left_alone": _left_alone(ctx),
         "memory_fallback": fallback or None,
@@ -162,24 +167,42 @@ def explain(
     }
 
 
-def _needed(decision: rules.Decision) -> list[dict[str, str]]:
+def _needed(ctx: context.Context, decision: rules.Decision) -> list[dict[str, str]]:
     """What stands between this unit and the target; empty if nothing does."""
     raw = decision.raw
+    names = _names(ctx)
     found = []
     if decision.event.code == "observe":
-        found.append(_need("observe", "The SM is in observe mode."))
+        found.append(_need("observe", "The SM is in observe mode.", names))
     if raw.kind == "target":
         return found
     refusals = dict(decision.refusals)
     if raw.code not in refusals:
-        found.append(_need(raw.code, raw.sentence))
+        found.append(_need(raw.code, raw.sentence, names))
     else:
-        found.extend(_need(code, sentence) for code, sentence in decision.refusals)
+        found.extend(_need(code, sentence, names) for code, sentence in decision.refusals)
     return found
 
 
-def _need(code: str, sentence: str) -> dict[str, str]:
-    return {"code": code, "sentence": sentence, "next_step": next_step(code)}
+def _names(ctx: context.Context) -> dict[str, str]:
+    """The names a next step may speak of."""
+    found = {"unit": ctx.unit.id}
+    rollout = rules_start.rollout_of(ctx)
+    if rollout is not None:
+        found["rollout"] = rollout.plan.id
+    if ctx.fleet.freezes:
+        found["freeze"] = min(ctx.fleet.freezes)
+    if ctx.kernel_keys:
+        found["key"] = ctx.kernel_keys[0]
+    if ctx.gate is not None:
+        found["gate"] = ctx.gate.id
+    if ctx.sm is not None:
+        found["sm"] = ctx.sm
+    return found
+
+
+def _need(code: str, sentence: str, names: Mapping[str, str]) -> dict[str, str]:
+    return {"code": code, "sentence": sentence, "next_step": next_step(code, names)}
 
 
 def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
@@ -263,9 +286,12 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> dict[str, Any
         "waves": shown,
         "waits": waiting,
         "blocked_by": [
-            *(_need("freeze", f"Freeze {f}: {fleet.freeze_reasons[f]}") for f in fleet.freezes),
             *(
-                [_need("breaker_open", "The breaker is open.")]
+                _need("freeze", f"Freeze {f}: {fleet.freeze_reasons[f]}", {"freeze": f})
+                for f in sorted(fleet.freezes)
+            ),
+            *(
+                [_need("breaker_open", "The breaker is open.", {})]
                 if fleet.breaker_position is not None
                 else []
             ),

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import waits, why
+from smgate.domain import errors, unit_commands, waits, why
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, verify as log_verify
@@ -53,6 +53,9 @@ class Queries:
             RefusedError: `unknown_<kind>`.
         """
         self._project()
+        if view == "units":
+            with self._folder.at_head() as fleet:
+                key = self._unit(fleet, key)
         position, found = self._views.row(view, key)
         if found is None:
             raise refusal.not_found(kind, key)
@@ -164,9 +167,19 @@ class Queries:
         known: Callable[[Fleet], Any],
         explain: Callable[[Fleet, str, int], Row],
     ) -> Row:
+        if kind == "unit":
+            name = self._unit(fleet, name)
         if name not in known(fleet):
             raise refusal.not_found(kind, name)
         return {"apiVersion": "v1"} | explain(fleet, name, max(now_us, fleet.now_us))
+
+    @staticmethod
+    def _unit(fleet: Fleet, text: str) -> str:
+        """A unit's id from an unambiguous beginning of it, as commands take it."""
+        try:
+            return unit_commands.find_unit(fleet, text).id
+        except errors.RejectedError as error:
+            raise refusal.of_domain(error) from error
 
     def _moment(self, at: str) -> tuple[int, int | None]:
         """A position, or a time and the last position recorded by then."""
