@@ -2,6 +2,7 @@
 #
 # Everything is installed under this checkout (.venv*, .cache/) and nothing needs root. A step that
 # was done is not done again: each set-up script compares a stamp with the hash of what it reads.
+# For a part of the tests: PYTEST_ADDOPTS="-k freeze" make test
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -10,8 +11,6 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
-# More arguments for pytest, such as ARGS="-k freeze".
-ARGS ?=
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
 	prometheus sglang-env sglang-env-all gate ci clean
@@ -25,14 +24,14 @@ run: ## Show smgate at work on a simulated fleet until Ctrl-C (ONCE=1: end by it
 
 test: ## Install all that the tests need, check the code, run every test
 	@$(MAKE) --no-print-directory -j4 ready
-	@sh ops/dev/pytest.sh $(ARGS)
+	@sh ops/dev/pytest.sh
 
 test-all: ## The same, with the older SGLang 0.5.18 as well
 	@$(MAKE) --no-print-directory -j4 ready-all
-	@SMGATE_TEST_ALL=1 sh ops/dev/pytest.sh $(ARGS)
+	@SMGATE_TEST_ALL=1 sh ops/dev/pytest.sh
 
 fast: setup ## The tests that need no server: unit, property, tidy
-	@$(BIN)/python -m pytest tests/unit tests/property tests/tidy $(ARGS)
+	@$(BIN)/python -m pytest tests/unit tests/property tests/tidy
 
 setup: ## The test environment .venv (tests, linters, no torch)
 	@sh ops/dev/venv.sh .venv controller,postgres,agent,test,dev

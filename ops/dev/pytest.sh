@@ -7,6 +7,6 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 cd "$root" || exit 1
 mkdir -p .cache
 status=0
-.venv/bin/python -m pytest "$@" || status=$?
+.venv/bin/python -m pytest || status=$?
 echo "$status" >.cache/test-status
 exit "$status"
