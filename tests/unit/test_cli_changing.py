@@ -219,3 +219,30 @@ def test_a_token_is_never_taken_as_an_argument(api: FakeApi, cli: Cli) -> None:
     assert result.code == 2
     assert api.requests == []
     assert cli("unit", "ls", "--token", "x").code == 2
+
+
+def test_the_preview_of_a_dry_run_is_told_in_numbers(api: FakeApi, cli: Cli) -> None:
+    safe = {"form": "append", "value": "marlin", "code": "gate_disabled"}
+    target = {"form": "append", "value": "flashinfer_mxfp4", "code": "granted"}
+    waiting = {"form": "append", "value": "marlin", "code": "wave_not_open"}
+    changes = [{"unit": f"u-{n}", "before": target, "after": safe} for n in range(7)]
+    changes.append({"unit": "w", "before": waiting, "after": safe})
+    api.routes["POST /v1/commands"] = (
+        200,
+        {
+            "position": 812,
+            "events": [{"type": "gate_disabled", "gate": "k3", "sms": ["10.7"]}],
+            "changed": False,
+            "dry_run": True,
+            "preview": {"units": 20, "changed_units": 8, "changes": changes},
+        },
+    )
+    asked = cli("gate", "disable", "k3", "--reason", "r", asked="n\n", terminal=True)
+    looked = cli("gate", "disable", "k3", "--reason", "r", "--dry-run")
+    for err in (asked.err, looked.err):
+        assert "Units that would be decided anew: 8 of 20." in err
+        assert "Units whose override would change at their next start: 7." in err
+        assert "7: flashinfer_mxfp4 (granted) -> marlin (gate_disabled): u-0, u-1, u-2, u-3" in err
+        assert "u-6" not in err
+    whole = cli("gate", "disable", "k3", "--reason", "r", "--dry-run", "-o", "json")
+    assert json.loads(whole.out)["preview"]["changes"] == changes

@@ -113,6 +113,21 @@ def test_wide_adds_columns_and_no_headers_drops_the_first_line(cli: Cli) -> None
     assert len(cli("unit", "ls", "--no-headers").out.splitlines()) == len(UNITS)
 
 
+def test_units_can_be_chosen_and_those_that_are_gone_are_left_out(api: FakeApi, cli: Cli) -> None:
+    gone = {**UNITS[0], "id": "gone", "live": False}
+    api.routes["GET /v1/units"] = cli_fakes.listed(*UNITS, gone)
+
+    def names(*arguments: str) -> list[str]:
+        return cli("unit", "ls", "-o", "name", *arguments).out.split()
+
+    assert names() == ["k3-prod-07", "k3-old-01"]
+    assert names("--all") == ["k3-prod-07", "k3-old-01", "gone"]
+    assert names("--code", "build_suspect") == ["k3-prod-07"]
+    assert names("--flag", "exposed") == ["k3-old-01"]
+    assert names("--flag", "BF16") == ["k3-old-01"]
+    assert names("--sm", "9.0") == []
+
+
 def test_nothing_to_list_prints_nothing_and_succeeds(api: FakeApi, cli: Cli) -> None:
     api.routes["GET /v1/units"] = cli_fakes.listed()
     result = cli("unit", "ls")

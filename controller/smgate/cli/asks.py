@@ -19,6 +19,8 @@ class Listing:
     parameters: client.Parameters = dataclasses.field(default_factory=dict)
     only: str | None = None
     """Show this one alone; it is an error if it is not in the list."""
+    where: Callable[[output.Row], bool] | None = None
+    """Show only these rows."""
     notes: Callable[[output.Row], list[str]] | None = None
     """More to say beside a table."""
 

@@ -104,15 +104,23 @@ def consequences(looked: output.Row) -> list[str]:
     if not isinstance(preview, dict):
         return []
     changed, units = preview.get("changed_units"), preview.get("units")
-    lines = [f"Units whose override would change at their next start: {changed} of {units}."]
+    changes = preview.get("changes") or []
+    lines = [f"Units that would be decided anew: {changed} of {units}."]
+    if len(changes) == changed:
+        other = sum(1 for one in changes if _value(one, "before") != _value(one, "after"))
+        lines.append(f"Units whose override would change at their next start: {other}.")
     kinds: dict[str, list[str]] = {}
-    for one in preview.get("changes") or ():
+    for one in changes:
         turn = f"{_verdict(one.get('before'))} -> {_verdict(one.get('after'))}"
         kinds.setdefault(turn, []).append(output.text_of(one.get("unit")))
     for turn, names in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
         shown = ", ".join(names[:NAMES_MAX]) + (", ..." if len(names) > NAMES_MAX else "")
         lines.append(f"  {len(names)}: {turn}: {shown}")
     return lines
+
+
+def _value(change: output.Row, when: str) -> tuple[object, object]:
+    return output.pick(change, f"{when}.form"), output.pick(change, f"{when}.value")
 
 
 def _verdict(one: object) -> str:

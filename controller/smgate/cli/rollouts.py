@@ -12,10 +12,10 @@ from smgate.cli import (
     exit_codes,
     output,
     reach,
+    rollout_lines,
     session as sessions,
     suggest,
     verbs,
-    why as telling,
 )
 
 NOUN: Final = verbs.noun("rollout", "Waves of units that get the target.")
@@ -91,6 +91,7 @@ def get(rollout: RolloutId) -> asks.Item:
         kind="rollout",
         table=TABLE,
         ended=ended,
+        lines=rollout_lines.get_lines,
     )
 
 
@@ -101,7 +102,7 @@ def why(rollout: RolloutId) -> asks.Item:
         path=client.path("rollouts", rollout, "why"),
         name=rollout,
         kind="rollout",
-        lines=telling.plain_lines,
+        lines=rollout_lines.why_lines,
     )
 
 

@@ -13,6 +13,9 @@ def show_listing(session: sessions.Session, listing: asks.Listing, flags: asks.W
 
     def look() -> client.Answer:
         answer = session.client.get(listing.path, listing.parameters)
+        if listing.where is not None:
+            kept = [row for row in output.items_of(answer.body) if listing.where(row)]
+            answer = dataclasses.replace(answer, body={**answer.body, "items": kept})
         return answer if listing.only is None else _only(answer, listing.table, listing.only)
 
     def draw(answer: client.Answer) -> None:

@@ -40,6 +40,8 @@ def not_found(connection: client.Client, error: client.ApiError, kind: str, name
         known = names(connection, kind)
     except (client.ApiError, client.UnreachableError):
         return error.next_step
+    if name in known:
+        return "It is known now, but was not yet at that moment."
     return near(name, known) or error.next_step or f"See: smgate {kind} ls"
 
 

@@ -23,7 +23,12 @@ def short(override: object) -> str:
 
 
 def flags(row: output.Row) -> str:
-    """What stands out, as words: the line to look at first."""
+    """What stands out: the line to look at first."""
+    return " ".join(words(row)) or "-"
+
+
+def words(row: output.Row) -> list[str]:
+    """The flags of a unit, the loudest first."""
     said = [word for word in ("exposed", "uncontrolled", "excluded", "released") if row.get(word)]
     if row.get("fallback"):
         said.insert(0, f"BF16:{output.text_of(row['fallback'])}")
@@ -33,7 +38,7 @@ def flags(row: output.Row) -> str:
     if pin:
         direction = pin.get("direction") if isinstance(pin, dict) else pin
         said.append(f"pinned-{output.text_of(direction)}")
-    return " ".join(said) or "-"
+    return said
 
 
 def would(row: output.Row) -> str:

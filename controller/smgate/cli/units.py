@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from smgate import client
-from smgate.cli import asks, reach, suggest, unit_rows, verbs, why as telling
+from smgate.cli import asks, output, reach, suggest, unit_rows, verbs, why as telling
 
 NOUN: Final = verbs.noun("unit", "The servers: all ranks of each, wherever they run.")
 UnitName = Annotated[
@@ -20,11 +20,32 @@ UnitName = Annotated[
     NOUN,
     "ls",
     watch=True,
-    examples=["smgate unit ls", "smgate unit ls -o wide", "smgate unit ls -w -o jsonl"],
+    examples=[
+        "smgate unit ls",
+        "smgate unit ls --sm 10.7 --code wave_not_open -o wide",
+        "smgate unit ls --flag exposed -w -o jsonl",
+    ],
 )
-def ls() -> asks.Listing:
+def ls(
+    sm: Annotated[str | None, typer.Option("--sm", help="Only this SM, such as 10.7.")] = None,
+    code: Annotated[str | None, typer.Option("--code", help="Only decided by this code.")] = None,
+    flag: Annotated[
+        str | None,
+        typer.Option("--flag", help="Only with this flag: exposed, uncontrolled, BF16, adopted..."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those that are gone too.")] = False,
+) -> asks.Listing:
     """List the units: what is decided, what they were told, what they run."""
-    return asks.Listing(path=client.path("units"), table=unit_rows.TABLE)
+
+    def where(row: output.Row) -> bool:
+        return (
+            (everything or bool(row.get("live", True)))
+            and sm in (None, row.get("sm"))
+            and code in (None, output.pick(row, "override.code"))
+            and (flag is None or any(one.startswith(flag) for one in unit_rows.words(row)))
+        )
+
+    return asks.Listing(path=client.path("units"), table=unit_rows.TABLE, where=where)
 
 
 @verbs.reads(NOUN, "show", watch=True, examples=["smgate unit show k3-prod-07 -o yaml"])

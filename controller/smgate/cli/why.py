@@ -76,7 +76,8 @@ def left_alone(body: output.Row) -> list[str]:
     runner, a2a = alone.get("runner"), alone.get("a2a")
     if runner is not None:
         pair = f" with a2a {output.text_of(a2a)}" if a2a is not None else ""
-        told.append(f"SGLang would choose {output.text_of(runner)}{pair}.")
+        chosen = "leave the runner at auto" if runner == "auto" else f"choose {runner}"
+        told.append(f"SGLang would {consoles.clean(chosen)}{pair}.")
     told += _wrapped(alone.get("sentence"))
     if alone.get("memory_fallback"):
         told.append("Its MXFP4 experts would be made BF16: 3.76 times their bytes.")

@@ -1,0 +1,193 @@
+"""How reasons read to a person. The JSON is the API's own; here is only the layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests import cli_fakes
+from tests.cli_fakes import Cli, FakeApi
+
+WHY: dict[str, Any] = {
+    "apiVersion": "v1",
+    "unit": "k3-prod-07",
+    "as_of_position": 812,
+    "now": "2027-01-15T03:12:44.5Z",
+    "rules_version": 1,
+    "mode": "enforce",
+    "override": {
+        "form": "append",
+        "value": "marlin",
+        "code": "build_suspect",
+        "sentence": "One failing check made the kernel key suspect.",
+        "no_safe_value": False,
+    },
+    "would": None,
+    "rule": "build_suspect",
+    "recorded": {"position": 790, "form": "append", "value": "marlin", "code": "build_suspect"},
+    "launch_pending": False,
+    "facts": [
+        {"position": 77, "type": "LaunchPlanned", "at": "2027-01-15T03:00:00Z", "says": "launch l"},
+        {"position": 789},
+    ],
+    "needed": [
+        {
+            "code": "build_suspect",
+            "sentence": "The key waits for confirmation.",
+            "next_step": "smgate build why 3fa9",
+        }
+    ],
+    "members": [{"node": "gpu-1", "rank": 0, "answer": "build_suspect"}],
+    "if_left_alone": {
+        "runner": "auto",
+        "a2a": "none",
+        "memory_fallback": True,
+        "raises": None,
+        "code": "sm_not_selected",
+        "sentence": "auto stays.",
+    },
+    "memory_fallback": None,
+    "exposed": False,
+    "uncontrolled": False,
+    "note": "No check has run on silicon.",
+}
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    with cli_fakes.serving() as served:
+        served.routes["GET /v1/units/k3-prod-07/why"] = (200, WHY)
+        yield served
+
+
+def told(api: FakeApi, **changed: Any) -> str:
+    api.routes["GET /v1/units/k3-prod-07/why"] = (200, WHY | changed)
+    return Cli(api.url)("unit", "why", "k3-prod-07").out
+
+
+def test_the_answer_comes_first_then_what_is_needed_then_the_facts(api: FakeApi) -> None:
+    lines = told(api).splitlines()
+    assert lines[0] == "unit k3-prod-07 | mode enforce"
+    assert lines[1] == "as of position 812, 2027-01-15 03:12:44Z"
+    assert lines[3] == "appends --moe-runner-backend marlin  [build_suspect]"
+    text = "\n".join(lines)
+    order = ["One failing check", "Needed for the target", "It rests on", "Members", "Left alone"]
+    places = [text.index(one) for one in order]
+    assert places == sorted(places)
+    assert "    -> smgate build why 3fa9" in lines
+    assert "SGLang would leave the runner at auto with a2a none." in text
+    assert "BF16: 3.76 times" in text
+
+
+def test_a_program_gets_it_unchanged(api: FakeApi) -> None:
+    cli = Cli(api.url)
+    assert json.loads(cli("unit", "why", "k3-prod-07", "-o", "json").out) == WHY
+
+
+def test_what_hurts_is_loud_and_absent_otherwise(api: FakeApi) -> None:
+    assert "!" not in told(api)
+    loud = told(api, memory_fallback=["active"], exposed=True, uncontrolled=True)
+    assert [line.split(":")[0] for line in loud.splitlines() if line.startswith("!")] == [
+        "! BF16",
+        "! exposed",
+        "! uncontrolled",
+    ]
+
+
+def test_what_was_told_is_said_where_it_differs(api: FakeApi) -> None:
+    assert "What it was told" not in told(api)
+    recorded = {"position": 700, "form": "keep", "value": None, "code": "observe"}
+    differs = told(api, recorded=recorded)
+    assert "at position 700: hands off: appends nothing, as before (observe)" in differs
+    assert "Nothing was told to it so far." in told(api, recorded=None)
+    assert "still reporting" in told(api, launch_pending=True)
+
+
+def test_observe_mode_says_what_it_keeps_from_happening(api: FakeApi) -> None:
+    override = {"form": "keep", "value": "marlin", "code": "observe", "sentence": "Observed."}
+    would = {"form": "untouched", "value": None, "code": "explicit_choice"}
+    text = told(api, override=override, would=would, mode="observe")
+    assert "hands off: keeps --moe-runner-backend marlin  [observe]" in text
+    assert "Enforced, it would be: hands off: appends nothing  [explicit_choice]" in text
+
+
+def test_parts_that_are_missing_or_new_do_not_break_it(api: FakeApi) -> None:
+    api.routes["GET /v1/units/k3-prod-07/why"] = (200, {"unit": "k3-prod-07", "new": {"a": 1}})
+    result = Cli(api.url)("unit", "why", "k3-prod-07")
+    assert result.code == 0
+    assert "a: 1" in result.out
+
+
+def test_an_earlier_moment_is_asked_for_as_it_was_given(api: FakeApi) -> None:
+    Cli(api.url)("unit", "why", "k3-prod-07", "--at", "2027-03-01T03:12:00+01:00")
+    assert api.requests[0].query == {"at": "2027-03-01T03:12:00+01:00"}
+
+
+def test_a_unit_that_was_not_there_yet_is_not_suggested_to_itself(api: FakeApi) -> None:
+    unknown = cli_fakes.refusal(404, "unknown_unit", "There is no unit.")
+    api.routes["GET /v1/units/k3-prod-07/why"] = unknown
+    api.routes["GET /v1/units"] = cli_fakes.listed({"id": "k3-prod-07"})
+    result = Cli(api.url)("unit", "why", "k3-prod-07", "--at", "3")
+    assert "known now, but was not yet" in result.err
+
+
+def test_a_rollout_says_what_blocks_it_and_whose_move_it_is(api: FakeApi) -> None:
+    api.routes["GET /v1/rollouts/r-1/why"] = (
+        200,
+        {
+            "rollout": "r-1",
+            "phase": "running",
+            "halted_code": None,
+            "author": "alice",
+            "approver": "bob",
+            "as_of_position": 812,
+            "now": "2027-01-15T03:12:44Z",
+            "eligible_now": 6,
+            "waves": [{"wave": 0, "verdict": "passed", "sentence": "1 of 1 baked.", "good": ["u"]}],
+            "waits": [
+                {
+                    "sentence": "It runs.",
+                    "owner": "controller",
+                    "until": None,
+                    "next_step": "Nothing.",
+                }
+            ],
+            "blocked_by": [
+                {"code": "freeze", "sentence": "Freeze x", "next_step": "smgate freeze lift x"}
+            ],
+        },
+    )
+    text = Cli(api.url)("rollout", "why", "r-1").out
+    assert text.splitlines()[0] == "rollout r-1 | running"
+    assert "author alice, approver bob" in text
+    assert "  - freeze: Freeze x\n    -> smgate freeze lift x" in text
+    assert "until a person acts" in text
+    assert "Wave 0: passed. 1 of 1 baked." in text
+
+
+def test_a_rollout_shows_its_waves_and_the_members_of_the_open_one(api: FakeApi) -> None:
+    member = {"unit": "u", "granted": True, "launched": True, "bake_s": 30, "good": False}
+    waves = [
+        {"wave": 0, "verdict": "passed", "eligible": 10, "members": [member | {"good": True}]},
+        {"wave": 1, "verdict": "running", "eligible": 10, "members": [member, member]},
+    ]
+    row = {
+        "id": "r-1",
+        "phase": "halted",
+        "halted_code": "memory_fallback",
+        "plan": {"waves": [{"count": 1}, {"percent": 50.0}], "max_in_flight": 2},
+        "waves": waves,
+        "in_flight": 2,
+    }
+    api.routes["GET /v1/rollouts/r-1"] = (200, row)
+    lines = Cli(api.url)("rollout", "get", "r-1").out.splitlines()
+    assert lines[0] == "rollout r-1 | halted | by memory_fallback"
+    assert "waves planned: 1, 50 %" in lines
+    assert "in flight: 2, at most 2" in lines
+    assert [line.split() for line in lines if line.startswith(("0 ", "1 "))] == [
+        ["0", "passed", "1", "10", "1", "1", "0"],
+        ["1", "running", "2", "10", "2", "0", "0"],
+    ]
+    assert sum("30 s" in line for line in lines) == 2
