@@ -60,6 +60,10 @@ class Instance(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     restarter: facts.Restarter = "external"
     model_config: str | None = None
     """Path of the model's `config.json`, where the path in the log does not exist on this node."""
+    architecture: base.Name | None = None
+    """The model's architecture, where no `config.json` can be read before it is served."""
+    mxfp4: bool | None = None
+    """Whether its experts are packed MXFP4, likewise."""
     expected_packed_bytes: base.Positive | None = None
     """Most that this rank weighs when packed; without it, computed where the model is readable."""
     bake_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 0
@@ -77,6 +81,8 @@ class AgentConfig(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Loopback port of `/metrics`; 0: none."""
     ca_file: str | None = None
     """Certificate authority of the controller, if the system does not know it."""
+    hf_home: str | None = None
+    """Hugging Face home as this node sees it, to find the config of a model named by repository."""
     rack: base.Name | None = None
     chassis: base.Name | None = None
     pool: bool = False

@@ -1,6 +1,10 @@
 """Decide whether MXFP4 experts are about to be, are, or were BF16.
 
 Pure. Three answers, never two: a phase, fine, or unknown. Unknown neither raises nor clears.
+
+An architecture that a gate names is judged by its resolved value also where nobody could read the
+weights' format: it is served packed, and an alarm for nothing costs less than a silent fallback.
+Whoever serves it in another format declares that, or lets the agent read the model's config.
 """
 
 from __future__ import annotations
@@ -54,9 +58,9 @@ def judge(seen: Evidence, architectures: frozenset[str]) -> Verdict:
     """
     if seen.upcast_ran_out_of_memory:
         return Verdict(phase="crashed", known=True)
-    if seen.mxfp4 is None:
+    if seen.mxfp4 is None and seen.architecture not in architectures:
         return UNKNOWN
-    if not seen.mxfp4:
+    if seen.mxfp4 is False:
         return PACKED
     excess = _excess_bytes(seen)
     if excess is not None and _weighs_too_much(seen):

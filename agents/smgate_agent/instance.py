@@ -136,8 +136,8 @@ class Tracker:
         if self._counted_life is None:
             self._restarts = max(self._restarts, number - 1)
         elif number > self._counted_life:
-            # The first start an empty log shows is no restart, unless one was known before.
-            known = self._counted_life > 0 or self._state is not None
+            # The first start an empty log shows is no restart, unless it ended one that was seen.
+            known = self._counted_life > 0 or self._state not in {None, "starting"}
             self._restarts += number - self._counted_life - (0 if known else 1)
             self._state = None
         else:
@@ -190,13 +190,15 @@ class Tracker:
         weight = info.weight_bytes if info is not None else None
         if weight is None and life is not None:
             weight = life.weight_bytes
-        mxfp4 = launch.mxfp4 if launch is not None and launch.mxfp4 is not None else None
+        mxfp4 = self._instance.mxfp4
+        if mxfp4 is None and launch is not None:
+            mxfp4 = launch.mxfp4
         view = View(
             state=self._state,
             runner=args.runner if args is not None else None,
             a2a=args.a2a if args is not None else None,
             source=source,
-            architecture=_architecture(reading),
+            architecture=_architecture(reading, self._instance.architecture),
             mxfp4=reading.model.mxfp4 if mxfp4 is None else mxfp4,
             sglang_version=info.version if info is not None else None,
             weight_bytes=weight,
@@ -283,10 +285,11 @@ def _resolved(
     return None, None
 
 
-def _architecture(reading: Reading) -> str | None:
+def _architecture(reading: Reading, declared: str | None) -> str | None:
+    """The server's own word first, then what was read of the model, then what was said of it."""
     launch = reading.launch.architecture if reading.launch is not None else None
     life = reading.life.architecture if reading.life is not None else None
-    return reading.architecture or reading.model.architecture or launch or life
+    return reading.architecture or reading.model.architecture or launch or declared or life
 
 
 def _with_verdict(view: View, reading: Reading, architectures: frozenset[str]) -> View:

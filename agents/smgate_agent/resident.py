@@ -20,6 +20,7 @@ import msgspec
 import smgate_agent
 from smgate.wire import facts
 from smgate_agent import (
+    allocator,
     clock,
     config,
     controller_link,
@@ -42,6 +43,8 @@ OUTBOX_FILE: Final = "outbox.db"
 
 _ROUND_S: Final = 1.0
 """Period of the housekeeping loop; every reaction of its own is bounded by it."""
+_TRIM_FIRST_S: Final = 3.0
+_TRIM_PERIOD_S: Final = 300.0
 _STATUS_PERIOD_S: Final = 30.0
 _NODE_PERIOD_S: Final = 60.0
 _ACCEPT_POLL_S: Final = 0.2
@@ -116,6 +119,7 @@ class Resident:
         self._node_known = threading.Event()
         self._node_due = threading.Event()
         self._status_due_s = 0.0
+        self._trim_due_s = edges.clock.monotonic_s() + _TRIM_FIRST_S
         self._status: bytes = b""
 
     def ask_to_stop(self) -> None:
@@ -127,6 +131,7 @@ class Resident:
     def run(self) -> None:
         """Run until asked to stop."""
         try:
+            allocator.limit_arenas()
             if self._settings.metrics_port:
                 self.metrics.serve(self._settings.metrics_port)
             self._start("gpus", self._watch_gpus)
@@ -147,6 +152,9 @@ class Resident:
             self._connect()
         self._close_gap()
         self._show(now_s)
+        if now_s >= self._trim_due_s:
+            self._trim_due_s = now_s + _TRIM_PERIOD_S
+            allocator.trim()
 
     def _connect(self) -> None:
         """Begin to talk to the controller as soon as the node is enrolled."""

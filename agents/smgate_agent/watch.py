@@ -89,7 +89,7 @@ class Watcher:
         self._architecture: str | None = None
         self._info_due_s = 0.0
         self._life_number = saved.life.number
-        self._models = model_files.ModelFiles()
+        self._models = model_files.ModelFiles(settings.hf_home)
         self._bake: tuple[float, bake.Counters, int, int] | None = None
         self.rounds = 0
         """Readings made; the resident waits for one of each before it closes a gap."""

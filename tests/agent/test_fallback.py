@@ -49,7 +49,15 @@ def test_under_megamoe_the_runner_is_not_what_runs(a2a):
     assert phase(a2a=a2a, stage="loaded") is None
 
 
-@pytest.mark.parametrize("missing", ["architecture", "mxfp4", "runner", "a2a"])
+def test_a_gates_architecture_is_judged_by_its_value_though_its_format_could_not_be_read():
+    assert phase(mxfp4=None) == "imminent"
+    assert phase(mxfp4=None, stage="loaded") == "active"
+    assert phase(mxfp4=None, runner="marlin") is None
+    assert phase(mxfp4=None, architecture="GptOssForCausalLM") == "unknown"
+    assert phase(mxfp4=None, architecture=None) == "unknown"
+
+
+@pytest.mark.parametrize("missing", ["architecture", "runner", "a2a"])
 def test_missing_evidence_is_unknown_and_never_fine(missing):
     assert phase(**{missing: None}) == "unknown"
     assert phase(**{missing: None, "stage": "loaded"}) == "unknown"

@@ -179,6 +179,20 @@ def test_the_first_start_in_an_empty_log_is_no_restart():
     assert node.read(http="refused", life=life())[0].restarts == 0
 
 
+def test_a_start_seen_before_its_first_log_line_is_the_same_start():
+    node = Node()
+    node.read(http="refused", life=log_reader.Life(), process="alive")
+    assert node.state == "starting"
+    assert node.read(http="refused", life=life(), process="alive") == []
+    assert node.tracker.view.restarts == 0
+
+
+def test_a_start_in_an_empty_log_after_a_known_server_is_a_restart():
+    node = Node()
+    node.read(http="ok", life=log_reader.Life())
+    assert node.read(http="refused", life=life())[0].restarts == 1
+
+
 def test_starts_while_the_agent_was_away_are_counted():
     first = Node()
     first.read(http="ok", life=life(initialised=True))

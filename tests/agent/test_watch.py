@@ -11,7 +11,7 @@ from tests.agent import samples
 from tests.fixtures import fake_sglang
 
 from smgate.wire import facts
-from smgate_agent import clock, config, metrics, nvml, outbox, watch
+from smgate_agent import clock, config, metrics, model_files, nvml, outbox, watch
 
 K3_CONFIG = {
     "architectures": ["KimiK3ForConditionalGeneration"],
@@ -351,3 +351,33 @@ def test_no_secret_of_a_server_is_in_any_file_of_the_agent(
     for path in kept:
         assert samples.SECRET.encode() not in path.read_bytes(), path
     assert samples.SECRET not in repr(dataclasses.asdict(watcher.view))
+
+
+COMMIT = "0123456789" * 4
+
+
+def test_a_model_named_by_repository_is_found_in_the_hugging_face_cache(tmp_path):
+    cache = tmp_path / "hub/models--org--model"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs/main").write_text(COMMIT)
+    snapshot = cache / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(K3_CONFIG))
+    (snapshot / "a.safetensors").write_bytes(b"x" * 100)
+    declared = config.Instance(id="i", log="/x")
+    found, weight = model_files.ModelFiles(str(tmp_path)).look(declared, None, "org/model")
+    assert (found.architecture, found.mxfp4, weight) == (K3_CONFIG["architectures"][0], True, 100)
+    for path in ("org/other", "../../etc", "org/model/x", "s3://bucket/model"):
+        looked = model_files.ModelFiles(str(tmp_path)).look(declared, None, path)
+        assert looked == model_files.NOTHING
+
+
+def test_a_model_directory_is_read_and_weighed_once(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(K3_CONFIG))
+    declared = config.Instance(id="i", log="/x")
+    finder = model_files.ModelFiles()
+    first = finder.look(declared, None, str(tmp_path))
+    assert first[0].mxfp4 is True
+    assert first[1] is None
+    (tmp_path / "config.json").write_text("{}")
+    assert finder.look(declared, None, str(tmp_path)) == first
