@@ -1,0 +1,165 @@
+"""What people publish is refused when it is written, never when it is used."""
+
+from dataclasses import fields, replace
+
+import pytest
+from tests import given
+
+from smgate.domain import context, errors, issues, policy
+
+PLAN = policy.RolloutPlan(id="r1", gate=given.GATE, sm="10.7", waves=(policy.Wave(count=1),))
+GATES = {given.GATE: policy.KIMI_K3}
+NAN, INF = float("nan"), float("inf")
+
+
+def refused(check, *args):
+    with pytest.raises(errors.RejectedError) as refusal:
+        check(*args)
+    return refusal.value.code
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("10.7", True), ("9.0", True), ("12.1", True)]
+    + [
+        (text, False)
+        for text in (
+            "blackwell",
+            "10",
+            "10.",
+            ".7",
+            "107",
+            "010.7",
+            "10.77",
+            "1000.7",
+            "10.x",
+            "",
+            "10.\u0667",
+        )
+    ],
+)
+def test_an_sm_is_major_and_minor(text, is_one):
+    assert policy.is_sm(text) is is_one
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"waves": ()},
+        {"waves": (policy.Wave(),)},
+        {"waves": (policy.Wave(count=1, percent=1),)},
+        {"waves": (policy.Wave(count=0),)},
+        {"waves": (policy.Wave(percent=0),)},
+        {"waves": (policy.Wave(percent=100.1),)},
+        {"waves": (policy.Wave(percent=NAN),)},
+        {"success_percent": 0},
+        {"success_percent": 101},
+        {"success_percent": NAN},
+        {"failure_percent": 0},
+        {"failure_percent": -1},
+        {"failure_percent": INF},
+        {"failures_max": 0},
+        {"min_sample": 0},
+        {"max_in_flight": 0},
+        {"wave_timeout_s": 0},
+        {"rollout_timeout_s": 0},
+        {"bake_s": -1},
+        {"sm": "10.3"},
+        {"sm": "blackwell"},
+    ],
+    ids=str,
+)
+def test_a_plan_that_would_fail_open_is_refused(changes):
+    assert refused(policy.validate_plan, replace(PLAN, **changes), GATES) == "bad_policy"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"waves": (policy.Wave(percent=100), policy.Wave(percent=0.01))},
+        {"success_percent": 100, "failure_percent": 100},
+        {"bake_s": 0, "min_sample": 1},
+    ],
+    ids=str,
+)
+def test_a_plan_at_its_boundaries_is_taken(changes):
+    policy.validate_plan(replace(PLAN, **changes), GATES)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(policy.Policy)])
+def test_no_number_of_the_policy_may_be_negative(name):
+    assert refused(policy.validate_policy, replace(policy.Policy(), **{name: -1})) == "bad_policy"
+
+
+@pytest.mark.parametrize("name", ["min_gpu_sets", "confirm_passes", "breaker_bad_units"])
+def test_counts_that_zero_would_turn_off_may_not_be_zero(name):
+    assert refused(policy.validate_policy, replace(policy.Policy(), **{name: 0})) == "bad_policy"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"candidate_sms": ()},
+        {"candidate_sms": ("blackwell",)},
+        {"candidate_sms": ("10.0",)},
+        {"required_checks": ()},
+        {"target": "auto"},
+        {"target": ""},
+    ],
+    ids=str,
+)
+def test_a_gate_that_cannot_mean_what_it_says_is_refused(changes):
+    assert refused(policy.validate_gate, replace(policy.KIMI_K3, **changes)) == "bad_policy"
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        {},
+        {"flashinfer_minimum": ("0.7",)},
+        {"flashinfer": ()},
+        {"flashinfer": ("*",)},
+        {"flashinfer": ("0.*.1",)},
+        {"flashinfer": ("0.7.**",)},
+    ],
+    ids=str,
+)
+def test_an_issue_over_unknown_fields_or_over_everything_is_refused(match):
+    issue = policy.KnownIssue(id="i", title="t", match=match)
+    assert refused(policy.validate_issue, issue) == "bad_policy"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "fits"),
+    [
+        ("0.6.16", "0.6.16", True),
+        ("0.6.16", "0.6.160", False),
+        ("0.6.16", "0.6.16.post1", False),
+        ("0.6.16.*", "0.6.16.post1", True),
+        ("0.6.16.*", "0.6.16", False),
+        ("0.6.1*", "0.6.17", True),
+    ],
+)
+def test_an_issue_matches_by_equality_or_a_trailing_wildcard(pattern, value, fits):
+    assert issues.fits(pattern, value) is fits
+
+
+@pytest.mark.parametrize("name", policy.MATCH_FIELDS)
+def test_every_field_an_issue_may_name_is_read_from_a_launch(name):
+    fleet = given.Fleet().enforce()
+    fleet.node("a")
+    every = given.build(
+        flashinfer_commit="ab" * 4,
+        torch_version="2.13.0",
+        cute_dsl_version="4.8",
+        disqualifying_env=("FLASHINFER_DISABLE",),
+    )
+    fleet.launch("a", build=every)
+    ctx = context.of_unit(fleet.state, fleet.unit("a"), fleet.now_us)
+    values = issues.field_values(ctx.members[0])
+    assert set(values) == set(policy.MATCH_FIELDS)
+    (value,) = values[name]
+    issue = policy.KnownIssue(id="i", title="t", match={name: ("no", value)})
+    assert issues.matches(issue, ctx.members[0]) == "yes"
+    other = policy.KnownIssue(id="i", title="t", match={name: (value + "x",)})
+    assert issues.matches(other, ctx.members[0]) == "no"
