@@ -259,9 +259,11 @@ def talks_nonsense(_request):
 
 
 SLOW = {"never answers": silent, "one byte every half second": dribble}
+"""Only the timer ends these."""
 BROKEN = {
     "a header without end": endless_header,
     "hangs up": hangs_up,
+    "hangs up in the middle": lambda _: stand_ins.http_answer({"unit": "a"})[:-3],
     "is no web server": talks_nonsense,
     "500": lambda _: stand_ins.http_answer({}, "500 Internal Server Error"),
     "429": lambda _: stand_ins.http_answer({}, "429 Too Many Requests"),
@@ -274,6 +276,7 @@ def test_a_controller_that_does_not_answer_adds_less_than_ten_seconds(sm107, k3,
     with stand_ins.Controller(reply) as controller:
         sm107.enroll(controller.url)
         assert serve(sm107, k3) == SAFE
+    assert "because of controller_silent;" in sm107.stderr
     assert sm107.took_s < 10
 
 

@@ -57,23 +57,22 @@ def exchange(
         raise ExchangeError("controller_address_bad", retry=False) from exc
     except OSError as exc:
         raise ExchangeError("agent_socket_unreachable", retry=True) from exc
-    timer = threading.Timer(timeout_s, _cut, (connection,))
+    cut = threading.Event()
+    timer = threading.Timer(timeout_s, _cut, (connection, cut))
     timer.daemon = True
     timer.start()
     try:
         connection.request(method, prefix + path, _encode(body), _headers(endpoint, body))
         answer = connection.getresponse()
         content = answer.read(BODY_BYTES_MAX + 1)
-    except TimeoutError as exc:
-        raise ExchangeError("controller_silent", retry=True) from exc
-    except OSError as exc:
-        raise ExchangeError("controller_unreachable", retry=True) from exc
-    except (http.client.HTTPException, ValueError, AttributeError) as exc:
-        # AttributeError: the timer took the socket away while it was being read.
-        raise ExchangeError("answer_not_http", retry=True) from exc
+    except (OSError, http.client.HTTPException, ValueError) as exc:
+        raise ExchangeError(_code(exc, cut=cut.is_set()), retry=True) from exc
     finally:
         timer.cancel()
         connection.close()
+    if cut.is_set() or (answer.length and len(content) <= BODY_BYTES_MAX):
+        # A body that ends early reads as a short one, without an error.
+        raise ExchangeError("controller_silent" if cut.is_set() else "answer_truncated", retry=True)
     if answer.status != HTTP_OK:
         raise ExchangeError(
             f"controller_status_{answer.status:03d}",
@@ -121,7 +120,15 @@ def _encode(body: Json | None) -> bytes | None:
     )
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
+def _code(exc: Exception, *, cut: bool) -> str:
+    """What the end of an exchange says: whatever was raised after the timer cut it is silence."""
+    if cut or isinstance(exc, TimeoutError):
+        return "controller_silent"
+    return "controller_unreachable" if isinstance(exc, OSError) else "answer_not_http"
+
+
+def _cut(connection: http.client.HTTPConnection, cut: threading.Event) -> None:
+    cut.set()
     sock = connection.sock
     if sock is not None:
         with contextlib.suppress(OSError):
