@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 
-from smgate.domain.policy import Wave
+from smgate.domain import policy
 
 
 def cohort_hash(salt: str, unit: str) -> int:
@@ -22,9 +22,9 @@ def in_cohort_order(salt: str, units: Iterable[str]) -> list[str]:
     return sorted(units, key=lambda unit: (cohort_hash(salt, unit), unit))
 
 
-def wave_size(wave: Wave, eligible: int) -> int:
+def wave_size(wave: policy.Wave, eligible: int) -> int:
     """Cumulative number of units that a wave brings the rollout to, at least one if any is left."""
     if wave.count is not None:
         return min(wave.count, eligible)
     assert wave.percent is not None, "validated when the plan was proposed"
-    return min(eligible, math.ceil(eligible * wave.percent / 100))
+    return min(eligible, math.ceil(policy.share(wave.percent, eligible)))

@@ -6,6 +6,7 @@ Everything here is a value; a bad one is refused when it is published, never whe
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Final, Literal
 
 from smgate.domain.errors import RejectedError
@@ -145,6 +146,14 @@ class RolloutPlan:
     """A wave fails at this many bad outcomes, whatever the sample."""
     wave_timeout_s: int = 7 * 86400
     rollout_timeout_s: int = 30 * 86400
+
+
+def share(percent: float, of: int) -> Fraction:
+    """This percentage of a number, exactly as it was written: 64.4 % of 250 is 161, not a hair more.
+
+    In binary floating point it is more, and a threshold that is reached would not be.
+    """
+    return Fraction(str(percent)) * of / 100
 
 
 def _reject(message: str, next_step: str) -> RejectedError:

@@ -14,6 +14,7 @@ from smgate.domain import (
     context,
     decisions,
     exposure,
+    policy,
     readings,
     rules,
     rules_start,
@@ -119,9 +120,9 @@ def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
     enough = sample > 0 and sample >= needed
     if bad >= plan.failures_max:
         return "failed", f"{bad} of {sample} went bad; {plan.failures_max} halt."
-    if bad and enough and bad * 100 >= plan.failure_percent * sample:
+    if bad and enough and bad >= policy.share(plan.failure_percent, sample):
         return "failed", f"{bad} of {sample} went bad; {plan.failure_percent:g} % halt."
-    if enough and len(counted.good) * 100 >= plan.success_percent * sample:
+    if enough and len(counted.good) >= policy.share(plan.success_percent, sample):
         return "passed", f"{len(counted.good)} of {sample} baked."
     if counted.pending:
         return "running", f"{len(counted.pending)} have no outcome yet, {sample} have."

@@ -74,6 +74,14 @@ def judge(good, bad, pending=0, **plan):
         (1, 1, 8, {"failures_max": 9, "failure_percent": 50, "min_sample": 2}, "failed"),
         (1, 1, 8, {"failures_max": 9, "failure_percent": 50, "min_sample": 3}, "running"),
         (0, 1, 1, {"failures_max": 9, "failure_percent": 50}, "running"),
+        (89, 161, 0, {"failures_max": 999, "failure_percent": 64.4}, "failed"),
+        (
+            161,
+            89,
+            0,
+            {"failures_max": 999, "failure_percent": 99, "success_percent": 64.4},
+            "passed",
+        ),
     ],
 )
 def test_a_wave_is_judged_by_its_sample_its_shares_and_its_bounds(
