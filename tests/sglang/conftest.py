@@ -47,6 +47,7 @@ class Worker:
     """Asks tests/sglang/worker.py, whose docstring lists the operations."""
 
     def __init__(self, python, log):
+        self.python = python
         self._log = log
         with log.open("w") as stderr:
             self._process = subprocess.Popen(
@@ -112,6 +113,16 @@ def pytest_collection_modifyitems(config, items):
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in set(dropped)]
+
+
+@pytest.fixture(scope="session")
+def fixtures_folder():
+    return FIXTURES
+
+
+@pytest.fixture(scope="session")
+def record_script():
+    return Path(__file__).with_name("record_fixtures.py")
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ def test_the_pair_that_sm107_gets_with_deepep_dies():
     assert (found.runner, found.raises) == (outcome.TARGET, "no_fused_function")
 
 
-@pytest.mark.parametrize("sm", ["blackwell", "10", "107", "10.7a", "", "10.", ".7", "1０.7"])
+@pytest.mark.parametrize("sm", ["blackwell", "10", "107", "10.7a", "", "10.", ".7", "1\uff10.7"])
 def test_an_sm_is_major_dot_minor_and_nothing_else(sm):
     with pytest.raises(ValueError, match="is not major"):
         resolve(sm=sm)
