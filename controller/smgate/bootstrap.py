@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import prometheus_client
 import typing_extensions
 import uvicorn
 
@@ -51,8 +50,6 @@ def serve(settings: config.Settings, *, on_ready: Callable[[str], None] | None =
     )
     for chatty in ("alembic", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # Prometheus before 3.0 would store a `_created` series beside every counter.
-    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     with assembled(settings) as service, _listening(settings) as listening:
         app = api.create(service, version=version())
         server = _Server(

@@ -27,6 +27,7 @@ STANDINGS: Final[tuple[str, ...]] = get_args(Standing)
 ROLLOUT_PHASES: Final[tuple[str, ...]] = get_args(Phase)
 VERDICTS: Final = ("running", "passed", "failed", "inconclusive")
 UNCONTROLLED_REASONS: Final = ("no_gate", "explicit_choice", "no_grant")
+BATCH_RESULTS: Final = ("stored", "repeated", "refused")
 ROLLOUTS_MAX: Final = 20
 """Rollouts with a series of their own: those not ended, then the newest."""
 OTHER: Final = "other"
@@ -45,8 +46,8 @@ RUNNERS_KNOWN: Final = frozenset(
 CODES_MAX: Final = 40
 
 Metric = core.Metric
-OfFleet = Callable[[Fleet], list[core.Metric]]
-Families = Iterator[core.Metric]
+OfFleet = Callable[[Fleet], list[Metric]]
+Families = Iterator[Metric]
 Labels = tuple[str, ...]
 
 
@@ -69,6 +70,8 @@ class Requests:
     """Counters of HTTP requests, kept by this process."""
 
     def __init__(self, into: registry.CollectorRegistry) -> None:
+        # Prometheus before 3.0 would store a `_created` series beside every counter.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.total: Final = prometheus_client.Counter(
             "smgate_http_requests",
             "HTTP requests by route and status class.",
@@ -88,7 +91,7 @@ class Requests:
             ("result",),
             registry=into,
         )
-        for result in ("stored", "repeated", "refused"):
+        for result in BATCH_RESULTS:
             self.facts.labels(result)
 
 
@@ -96,19 +99,17 @@ class FleetCollector(registry.Collector):
     """The fleet's metrics at each scrape. `read` runs its argument while the fleet stands still."""
 
     def __init__(
-        self,
-        read: Callable[[OfFleet], list[core.Metric]],
-        process: Callable[[], Process],
+        self, read: Callable[[OfFleet], list[Metric]], process: Callable[[], Process]
     ) -> None:
         self._read: Final = read
         self._process: Final = process
         self._errors = 0
 
     @typing_extensions.override
-    def collect(self) -> Iterable[core.Metric]:
-        """All families. One that fails leaves the process's own standing and counts an error."""
+    def collect(self) -> Iterable[Metric]:
+        """All families; if they cannot be computed, an error is counted and only that is said."""
         started_s = time.perf_counter()
-        found: list[core.Metric] = []
+        found: list[Metric] = []
         try:
             found = self._read(lambda fleet: list(of_fleet(fleet)))
             found.extend(of_process(self._process()))
@@ -120,11 +121,9 @@ class FleetCollector(registry.Collector):
             "Time to compute the fleet's metrics.",
             time.perf_counter() - started_s,
         )
-        errors = core.CounterMetricFamily("smgate_collector_errors", "Scrapes that failed.")
-        errors.add_metric((), self._errors)
-        yield errors
+        yield _counter("smgate_collector_errors", "Scrapes that failed.", (), {(): self._errors})
 
-    def describe(self) -> Iterable[core.Metric]:
+    def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not fold the log."""
         return ()
 
@@ -318,18 +317,17 @@ def _state(fleet: Fleet) -> Families:
             episodes[(episode.sm, episode.cause)] += 1
     yield _gauges("smgate_episodes_open", "Alarms that are open.", ("sm", "cause"), episodes)
     live = [node for node in fleet.nodes.values() if not node.retired]
-    yield _gauge("smgate_nodes", "Nodes that are not retired.", len(live))
-    yield _gauge(
-        "smgate_silent_nodes", "Nodes not heard for too long.", sum(n.silent for n in live)
-    )
-    yield _gauge("smgate_log_gap_nodes", "Nodes that lost facts.", sum(bool(n.gaps) for n in live))
-    yield _gauge(
-        "smgate_breaker_open", "1 while the breaker is open.", fleet.breaker_position is not None
-    )
-    yield _gauge("smgate_freezes", "Freezes in force.", len(fleet.freezes))
-    yield _gauge("smgate_known_issues", "Known issues in force.", len(fleet.issues))
-    yield _gauge("smgate_epoch", "Epoch of the last leader in the log.", fleet.epoch)
-    yield _gauge("smgate_log_position", "Position folded.", fleet.position)
+    for name, documentation, value in (
+        ("nodes", "Nodes that are not retired.", len(live)),
+        ("silent_nodes", "Nodes not heard for too long.", sum(n.silent for n in live)),
+        ("log_gap_nodes", "Nodes that lost facts.", sum(bool(n.gaps) for n in live)),
+        ("breaker_open", "1 while the breaker is open.", fleet.breaker_position is not None),
+        ("freezes", "Freezes in force.", len(fleet.freezes)),
+        ("known_issues", "Known issues in force.", len(fleet.issues)),
+        ("epoch", "Epoch of the last leader in the log.", fleet.epoch),
+        ("log_position", "Position folded.", fleet.position),
+    ):
+        yield _gauge(f"smgate_{name}", documentation, value)
 
 
 def of_process(process: Process) -> Families:
@@ -373,7 +371,7 @@ def _zeros(*labels: Iterable[str]) -> dict[Labels, int]:
     return dict.fromkeys(itertools.product(*labels), 0)
 
 
-def _gauge(name: str, documentation: str, value: float) -> core.Metric:
+def _gauge(name: str, documentation: str, value: float) -> Metric:
     return _gauges(name, documentation, (), {(): value})
 
 
@@ -382,7 +380,7 @@ def _gauges(
     documentation: str,
     labels: Labels,
     values: Mapping[Labels, float],
-) -> core.Metric:
+) -> Metric:
     family = core.GaugeMetricFamily(name, documentation, labels=labels)
     for key in sorted(values):
         family.add_metric(key, values[key])
@@ -394,7 +392,7 @@ def _counter(
     documentation: str,
     labels: Labels,
     values: Mapping[Labels, float],
-) -> core.Metric:
+) -> Metric:
     family = core.CounterMetricFamily(name, documentation, labels=labels)
     for key in sorted(values):
         family.add_metric(key, values[key])

@@ -38,6 +38,11 @@ def error(
     return answer
 
 
+def no_such_path() -> fastapi.Response:
+    """Nothing is there."""
+    return error(404, "no_such_path", "Not Found.", "See the API's documentation.")
+
+
 def of_refused(refused: refusal.RefusedError) -> fastapi.Response:
     """The service's refusal."""
     headers: dict[str, str] = {}

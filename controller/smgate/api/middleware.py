@@ -34,7 +34,10 @@ WAITING: Final = frozenset({"/v1/agent/directive", "launch_wait"})
 
 
 class BodyLimit:
-    """Refuses a body above the limit, at its announced length or at the byte that passes it."""
+    """Refuses a body above the limit, at its announced length or at the byte that passes it.
+
+    Paths that no database can look up are refused here too.
+    """
 
     def __init__(self, app: types.ASGIApp, *, bytes_max: int = base.BODY_BYTES_MAX) -> None:
         self._app: Final = app
@@ -44,6 +47,10 @@ class BodyLimit:
         """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if "\x00" in scope["path"]:
+            # No name has one, and PostgreSQL cannot even be asked.
+            await answers.no_such_path()(scope, receive, send)
             return
         if _announced(scope) > self._bytes_max:
             await _drain(receive)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -38,14 +38,6 @@ class Contact:
 
     last_seen_us: int
     held_generation: int | None
-
-
-class Heard(Protocol):
-    """Who was heard when, for whoever decides who is silent."""
-
-    def read(self) -> dict[str, Contact]:
-        """All nodes ever heard, by the log's clock."""
-        ...
 
 
 class Contacts:
