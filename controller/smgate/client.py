@@ -162,6 +162,8 @@ def _connection(url: str, headers: dict[str, str], *, timeout_s: float) -> httpx
             timeout=httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_MAX_S)),
             # A proxy from the environment is for other machines, never for this one.
             trust_env=parts.hostname not in LOOPBACK,
+            # Reading the certificates takes a good part of a command's time; http:// has none.
+            verify=parts.scheme == "https",
         )
     except (httpx2.InvalidURL, ValueError) as error:
         raise UnreachableError(url=url, cause=str(error), uncertain=False) from error

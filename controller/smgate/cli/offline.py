@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from smgate import clock as clocks
+from smgate import client, clock as clocks
 from smgate.cli import exit_codes, failures
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def told(url: str) -> Iterator[None]:
     """Turn what a database can do to us into a sentence."""
     try:
-        from smgate.log import port
+        import sqlalchemy as sa
+
+        from smgate.log import database, port
         from smgate.service import refusal
     except ModuleNotFoundError as error:
         raise failures.CliError(
@@ -27,6 +29,15 @@ def told(url: str) -> Iterator[None]:
             code="no_controller",
             cause=str(error),
             hint="Install smgate[controller], and smgate[postgres] for PostgreSQL.",
+        ) from error
+    try:
+        database.normalize(url)
+    except (ValueError, sa.exc.ArgumentError) as error:
+        # The URL may hold a password, and so may the parser's own sentence about it.
+        raise failures.usage(
+            "This is no database URL that smgate knows.",
+            cause=str(error) if "@" not in url else "",
+            hint="sqlite:///PATH, sqlite:////ABSOLUTE/PATH or postgresql://...",
         ) from error
     try:
         yield
@@ -46,14 +57,13 @@ def told(url: str) -> Iterator[None]:
             hint="Check the URL and the server; `smgate db upgrade` makes a new file.",
         ) from error
     except refusal.RefusedError as error:
-        raise failures.CliError(error.message, code=error.code, hint=error.next_step) from error
-    except ValueError as error:
-        # The URL may hold a password, and so may the parser's own sentence about it.
-        raise failures.usage(
-            "This is no database URL that smgate knows.",
-            cause=str(error) if "@" not in url else "",
-            hint="sqlite:///PATH, sqlite:////ABSOLUTE/PATH or postgresql://...",
-        ) from error
+        told_as = client.ApiError(
+            status=error.status,
+            code=error.code,
+            message=error.message,
+            next_step=error.next_step,
+        )
+        raise failures.refused(told_as) from error
 
 
 def upgrade(url: str) -> str:

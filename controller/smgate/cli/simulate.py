@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from smgate.cli import exit_codes, failures, output, session as sessions, verbs
+from smgate.cli import exit_codes, failures, output, scenario_lines, session as sessions, verbs
 
 NOUN: Final = verbs.noun("simulate", "Scenarios through the real rules; no server, no network.")
 
@@ -32,18 +32,23 @@ def run(
         session.console.json_errors = True
     from smgate.scenario import document, runner
 
+    if not scenario.exists():
+        raise failures.usage(f"There is no file {scenario}.")
     try:
         result = runner.run_file(scenario)
     except document.ScenarioError as error:
         raise failures.CliError(
-            str(error), code="bad_scenario", hint="See tests/simulation/README.md."
-        ) from error
-    except OSError as error:
-        raise failures.usage(
-            f"{scenario} cannot be read.", cause=error.strerror or str(error)
+            f"{scenario}: {error}", code="bad_scenario", hint="See tests/simulation/README.md."
         ) from error
     if as_json:
         session.console.data(json.dumps(result, ensure_ascii=False))
     else:
-        output.single(session.console, result, name=scenario.name, style=session.style, footer="")
+        output.single(
+            session.console,
+            result,
+            name=scenario.name,
+            style=session.style,
+            footer="",
+            lines=scenario_lines.lines,
+        )
     return exit_codes.OK

@@ -1,0 +1,59 @@
+"""`smgate simulate run`: the printed form of a run, and how a bad scenario is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli_fakes import Cli
+
+SCENARIO = """\
+scenario: 1
+name: A freeze is declared
+steps:
+  - at: 0
+    by: alice
+    command: {type: freeze_declare, id: year-end, reason: quiet days}
+  - at: 1h
+    look: true
+"""
+
+
+@pytest.fixture
+def cli() -> Cli:
+    return Cli("http://127.0.0.1:9")
+
+
+def test_a_run_is_one_json_object(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SCENARIO)
+    result = cli("simulate", "run", str(file), "--json")
+    assert result.code == 0
+    [line] = result.out.splitlines()
+    answer = json.loads(line)
+    assert [one["at_s"] for one in answer["times"]] == [0, 3600]
+    assert json.loads(cli("simulate", "run", str(file), "-o", "json").out) == answer
+
+
+def test_a_run_reads_moment_by_moment(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SCENARIO)
+    out = cli("simulate", "run", str(file)).out
+    assert out.splitlines()[0] == "A freeze is declared"
+    assert "freeze_declared (operator:alice)" in out
+    assert "3600 s  2026-01-01 01:00:00Z" in out
+    assert "freezes    year-end" in out
+    assert "the chain is whole" in out
+
+
+def test_a_bad_scenario_is_told_with_its_line(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SCENARIO.replace("look:", "lok:"))
+    result = cli("simulate", "run", str(file))
+    assert result.code == 1
+    assert result.out == ""
+    assert "line 7" in result.err or "line 8" in result.err
+    error = cli("simulate", "run", str(file), "--json").error
+    assert error["code"] == "bad_scenario"
+    assert cli("simulate", "run", str(tmp_path / "none")).code == 2
