@@ -16,7 +16,7 @@ from smgate_agent import files, log_frames
 
 DEFAULT_PATH: Final = Path("/etc/smgate-agent/agent.toml")
 DEFAULT_STATE_DIR: Final = "/var/lib/smgate-agent"
-DEFAULT_SOCKET: Final = "/run/smgate/agent.sock"
+DEFAULT_SOCKET: Final = "/run/smgate-agent/agent.sock"
 
 _ENVIRONMENT: Final = {
     "SMGATE_STATE_DIR": "state_dir",

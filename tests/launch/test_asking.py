@@ -358,6 +358,41 @@ def test_keep_appends_again_what_was_appended_last(sm107, k3):
         assert serve(sm107, k3, "--tp", "2") == SAFE
 
 
+def test_keep_with_a_value_appends_what_the_controller_worked_out(sm107, k3):
+    with stand_ins.Controller(stand_ins.honest(decide("keep", "marlin", "observe"))) as controller:
+        sm107.enroll(controller.url)
+        assert serve(sm107, k3) == SAFE
+
+
+def test_keep_never_beats_a_flag_that_a_person_wrote(sm107, k3):
+    with stand_ins.Controller(stand_ins.honest(decide("append", "flashinfer_mxfp4"))) as controller:
+        sm107.enroll(controller.url)
+        serve(sm107, k3)
+    with stand_ins.Controller(stand_ins.honest(decide("keep", None, "observe"))) as controller:
+        sm107.enroll(controller.url)
+        seen = sm107.launch(
+            *("sglang", "serve", "--model-path", str(k3), "--moe-runner-backend", "triton")
+        )
+        assert seen["argv"][-1] == "triton"
+
+
+def test_ranks_do_not_keep_what_only_one_of_them_remembers(sm107, k3):
+    ranks = ("--nnodes", "2", "--dist-init-addr", "head:20000")
+    with stand_ins.Controller(stand_ins.honest(decide("append", "marlin"))) as controller:
+        sm107.enroll(controller.url)
+        assert serve(sm107, k3, *ranks) == SAFE
+    with stand_ins.Controller(stand_ins.honest(decide("keep", None, "observe"))) as controller:
+        sm107.enroll(controller.url)
+        assert serve(sm107, k3, *ranks) == []
+
+
+def test_gate_and_agent_mean_the_same_socket():
+    from smgate_agent import config
+    from smgate_agent.launch import options
+
+    assert config.DEFAULT_SOCKET == options.AGENT_SOCKET
+
+
 def test_keep_without_a_past_leaves_the_command_alone(sm107, k3):
     with stand_ins.Controller(stand_ins.honest(decide("keep", None, "observe"))) as controller:
         sm107.enroll(controller.url)

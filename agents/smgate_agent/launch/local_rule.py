@@ -160,7 +160,7 @@ def apply(entry: Json, launch: Json, last_appended: Json | None) -> Json:
     code = str(entry["code"])
     if entry["form"] == "untouched":
         return result("untouched", None, code)
-    if entry["form"] == "keep":
+    if entry["form"] == "keep" and entry.get("value") is None:
         return _keep(launch, last_appended, code)
     value = str(entry.get("value"))
     if not launch.get("argv_read", False):
@@ -175,6 +175,12 @@ def _keep(launch: Json, last_appended: Json | None, code: str) -> Json:
     untouched = result("untouched", None, code)
     if not last_appended or not launch.get("argv_read", False):
         return untouched
+    if launch.get("nnodes", 1) > 1:
+        return untouched  # each rank remembers for itself, and ranks must not differ
+    if launch.get("asked_runner") not in (None, "auto"):
+        return (
+            untouched  # a person's own flag; where it was adopted, the controller gives the value
+        )
     before, now = dict(last_appended.get("given_for") or {}), given_for(launch)
     key_before, key_now = before.pop("kernel_key", None), now.pop("kernel_key", None)
     if before != now or None in now.values():
@@ -239,5 +245,6 @@ def _held_entry(launch: Json, held: Json | None) -> Json | None:
             continue
         now = given_for(launch)
         if entry["form"] == "keep" or (None not in now.values() and entry["given_for"] == now):
-            return dict(entry)
+            # A kept value was worked out for the launch it was given for, not for this one.
+            return {**entry, "value": None} if entry["form"] == "keep" else dict(entry)
     return None

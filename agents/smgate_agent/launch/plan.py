@@ -97,6 +97,7 @@ def read(argv: Sequence[str], edge: Edge) -> Reading:
         "restarter": edge.restarter,
         "held_generation": None,
     }
+    launch["model_digest"] = _model_digest(choice.values)
     launch["model"], shape = _model(choice.values, edge)
     launch["layout"] = {**_ranks(choice.values), **shape}
     return Reading(
@@ -187,6 +188,12 @@ def _hardware(driver: Json, values: dict[str, str], environ: Mapping[str, str]) 
 
 def _ranks(values: dict[str, str]) -> dict[str, int]:
     return {name: max(1, flags.integer(values.get(name), 1)) for name in ("tp", "ep", "pp", "dp")}
+
+
+def _model_digest(values: dict[str, str]) -> str | None:
+    """Names path and revision, so that the controller's last reading can hold where ours fails."""
+    path = values.get("model_path")
+    return model.digest(path, values.get("revision")) if path else None
 
 
 def _model(values: dict[str, str], edge: Edge) -> tuple[Json | None, dict[str, int]]:

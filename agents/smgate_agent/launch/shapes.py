@@ -211,6 +211,7 @@ def directive(text: str) -> Json:
         for unit in value.get("units", [])
     ]
     for unit in units:
-        if (unit["form"] == "append") != (unit["value"] is not None):
+        given = unit["value"] is not None
+        if (unit["form"] == "append" and not given) or (unit["form"] == "untouched" and given):
             raise MalformedError("directive_malformed")
     return {"modes": {}, **value, "units": units}
