@@ -1,0 +1,183 @@
+"""Every event ever written can be read, folded and written again, byte for byte.
+
+`tests/golden/events` has one file per event name and schema version: the payload as the log stores
+it. A file is never changed; a later version of an event is another file.
+"""
+
+import copy
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from smgate.domain import events, evolve, state
+from smgate.log import codec
+
+FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "events"
+FILES = sorted(FOLDER.iterdir())
+HISTORY = [
+    "gate_published",
+    "policy_published",
+    "gate_mode_set",
+    "leadership_taken",
+    "node_enrolled",
+    "node_reported",
+    "node_went_silent",
+    "node_returned",
+    "launch_planned",
+    "self_test_wanted",
+    "check_finished",
+    "build_suspected",
+    "build_cleared",
+    "build_qualified",
+    "rollout_proposed",
+    "rollout_approved",
+    "rollout_started",
+    "wave_opened",
+    "granted",
+    "override_set",
+    "override_applied",
+    "instance_changed",
+    "effective_seen",
+    "weights_seen",
+    "bake_interval",
+    "memory_fallback_seen",
+    "memory_fallback_cleared",
+    "gpu_fault_seen",
+    "gap_noticed",
+    "unit_disagreed",
+    "build_failed",
+    "grant_ended",
+    "wave_judged",
+    "rollout_paused",
+    "rollout_resumed",
+    "rollout_halted",
+    "rollout_aborted",
+    "rollout_completed",
+    "breaker_tripped",
+    "breaker_reset",
+    "adopted",
+    "adoption_decided",
+    "flag_adopted",
+    "unit_excluded",
+    "unit_included",
+    "pin_set",
+    "pin_removed",
+    "override_released",
+    "freeze_declared",
+    "freeze_lifted",
+    "gate_disabled",
+    "gate_enabled",
+    "issue_published",
+    "issue_withdrawn",
+    "build_announced",
+    "episode_opened",
+    "episode_updated",
+    "episode_closed",
+    "wait_timed_out",
+]
+"""The order in which the files tell one story."""
+
+NO_MARK = {"gap_noticed"}
+"""It closes a gap that this story never opened."""
+
+BOOKKEEPING = ("position", "now_us", "events_total")
+
+
+def parts(path):
+    name, version, _ = path.name.rsplit(".", 2)
+    return name, int(version.removeprefix("v"))
+
+
+def payload(name):
+    return (FOLDER / f"{name}.v1.json").read_bytes().removesuffix(b"\n")
+
+
+def recorded(position, name):
+    nodes = "facts" in codec.NAMES[name].__module__
+    return events.Recorded(
+        position=position,
+        at_us=1_764_480_000_000_000,  # never moves, so that time alone leaves no mark
+        occurred_at_us=1_764_480_000_000_000,
+        stream="s",
+        version=position,
+        actor="node:node-a" if nodes else "controller",
+        event=codec.decode(name, 1, payload(name)),
+    )
+
+
+def contents(fleet):
+    kept = copy.deepcopy(fleet)
+    return {
+        field.name: getattr(kept, field.name)
+        for field in dataclasses.fields(kept)
+        if field.name not in BOOKKEEPING
+    }
+
+
+def test_every_name_has_its_file_and_every_file_a_name():
+    assert {parts(path) for path in FILES} == {(name, 1) for name in codec.NAMES}
+    assert sorted(HISTORY) == sorted(codec.NAMES)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_an_event_is_read_and_written_again_byte_for_byte(path):
+    name, version = parts(path)
+    data = path.read_bytes().removesuffix(b"\n")
+    event = codec.decode(name, version, data)
+    assert type(event) is codec.NAMES[name]
+    assert codec.name_of(event) == name
+    assert codec.encode(event) == data
+
+
+@pytest.mark.parametrize("name", sorted(codec.NAMES))
+def test_a_golden_event_says_something_in_every_field(name):
+    event = codec.decode(name, 1, payload(name))
+    for field in dataclasses.fields(event):
+        if field.default is not dataclasses.MISSING:
+            assert getattr(event, field.name) != field.default or name == "gate_published", field
+        elif field.default_factory is not dataclasses.MISSING:
+            assert getattr(event, field.name) != field.default_factory(), field
+
+
+def test_the_files_fold_into_one_story_and_each_leaves_its_mark():
+    fleet = state.Fleet()
+    for position, name in enumerate(HISTORY, start=1):
+        before = contents(fleet)
+        evolve.evolve(fleet, recorded(position, name))
+        assert (contents(fleet) != before) is (name not in NO_MARK), name
+    assert set(fleet.events_total.values()) == {1}
+    assert fleet.position == len(HISTORY)
+    unit = fleet.units["two"]
+    assert (unit.released, unit.flag_adopted, unit.adoption) == (True, True, "accepted")
+    assert fleet.rollouts["r1"].phase == "completed"
+    assert [key.standing for key in fleet.keys.values()] == ["failed", "unknown"]
+
+
+def test_a_payload_of_its_required_fields_alone_can_be_read():
+    for name, kind in codec.NAMES.items():
+        needed = {
+            field.name
+            for field in dataclasses.fields(kind)
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        }
+        whole = json.loads(payload(name))
+        least = {key: value for key, value in whole.items() if key in needed}
+        assert type(codec.decode(name, 1, json.dumps(least).encode())) is kind
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "data"),
+    [
+        ("no_such_event", 1, b"{}"),
+        ("granted", 2, payload("granted")),
+        ("granted", 0, payload("granted")),
+        ("granted", 1, b"{}"),
+        ("granted", 1, b"not json"),
+        ("pin_set", 1, payload("pin_set").replace(b'"on"', b'"sideways"')),
+    ],
+)
+def test_what_this_release_cannot_read_is_named_and_never_skipped(name, version, data):
+    with pytest.raises(codec.UnknownEventError, match=name):
+        codec.decode(name, version, data)
