@@ -25,6 +25,8 @@ _OK: Final = 200
 _UNAUTHORIZED: Final = frozenset({401, 403})
 _CONFLICT: Final = 409
 _TOO_LARGE: Final = 413
+_ANOTHERS_OUTBOX: Final = "not_your_outbox"
+"""This machine, or its state directory, is a copy of another node's."""
 _BAD_FACT: Final = frozenset({400, 422})
 
 
@@ -43,14 +45,13 @@ def verdict(status: int, body: bytes) -> Verdict:
     """What an answer to a batch asks for."""
     if status == _OK:
         return Verdict.ACKNOWLEDGED
+    code = controller_link.problem_code(body)
     if status in _UNAUTHORIZED:
-        return Verdict.UNAUTHORIZED
+        return Verdict.RENEW if code == _ANOTHERS_OUTBOX else Verdict.UNAUTHORIZED
     if status == _TOO_LARGE or status in _BAD_FACT:
         return Verdict.SEND_LESS
     if status == _CONFLICT:
-        return (
-            Verdict.REWIND if "gap" in (controller_link.problem_code(body) or "") else Verdict.RENEW
-        )
+        return Verdict.REWIND if "gap" in (code or "") else Verdict.RENEW
     return Verdict.SEND_AGAIN
 
 

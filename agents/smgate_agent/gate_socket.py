@@ -33,6 +33,8 @@ from smgate_agent import controller_link, directive_poll, files, http1, identity
 
 RELAYS_MAX: Final = 32
 """Launch gates served at once: more ranks than a node starts; the rest is told to come again."""
+ACCEPT_POLL_S: Final = 0.2
+"""How late it is noticed that it should stop."""
 CLIENT_TIMEOUT_S: Final = 10.0
 RELAY_TIMEOUT_S: Final = 75.0
 """Longest wait a gate may ask of the controller (60 s), and the way there and back."""
@@ -47,7 +49,7 @@ _RELAYED: Final = (
 
 
 class GateSocket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Listens until `shutdown`; every connection has its own thread."""
+    """Listens while it runs; every connection has its own thread."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -74,13 +76,24 @@ class GateSocket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.path.chmod(_MODE)
 
     @override
+    def handle_timeout(self) -> None:
+        """Nobody came."""
+
+    @override
     def handle_error(self, request: object, client_address: object) -> None:
         """A gate that goes away in the middle is no news."""
 
-    def stop(self) -> None:
-        """Stop listening and take the socket away."""
-        self.shutdown()
-        self.server_close()
+    def run(self, stop: threading.Event) -> None:
+        """Serve until told to stop."""
+        self.timeout = ACCEPT_POLL_S
+        try:
+            while not stop.is_set():
+                self.handle_request()
+        finally:
+            self.server_close()
+
+    def hide(self) -> None:
+        """Take the socket's name away, so that no gate comes any more."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 

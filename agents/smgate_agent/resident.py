@@ -47,8 +47,6 @@ _TRIM_FIRST_S: Final = 3.0
 _TRIM_PERIOD_S: Final = 300.0
 _STATUS_PERIOD_S: Final = 30.0
 _NODE_PERIOD_S: Final = 60.0
-_ACCEPT_POLL_S: Final = 0.2
-"""How late the socket notices that it should stop."""
 _NODE_FIRST_S: Final = 2.0
 """Instances are told after the node they are on, unless the driver takes longer than this."""
 _RESTART_THREAD_S: Final = 5.0
@@ -88,6 +86,8 @@ class Resident:
         self._state_dir.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self._state_dir)
         self.stop = threading.Event()
+        self._talk_stop = threading.Event()
+        """Ends what was begun with one credential; the rest goes on."""
         self._threads: list[threading.Thread] = []
         self.metrics = metrics.Metrics(instance.id for instance in settings.instance)
         self.outbox = outbox.Outbox(
@@ -125,6 +125,7 @@ class Resident:
     def ask_to_stop(self) -> None:
         """From a signal handler: end soon."""
         self.stop.set()
+        self._talk_stop.set()
         self.outbox.appended.set()
         self._node_due.set()
 
@@ -148,20 +149,35 @@ class Resident:
 
     def _round(self) -> None:
         now_s = self._edges.clock.monotonic_s()
-        if self._credential is None:
-            self._connect()
+        self._follow_credential()
         self._close_gap()
         self._show(now_s)
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + _TRIM_PERIOD_S
             allocator.trim()
 
-    def _connect(self) -> None:
-        """Begin to talk to the controller as soon as the node is enrolled."""
+    def _follow_credential(self) -> None:
+        """Talk to the controller as soon as the node is enrolled, and anew when it is again."""
         credential = identity.load(self._state_dir)
-        if credential is None:
+        if credential is None or credential == self._credential:
             return
+        if self._credential is not None:
+            log.info("The credential changed: talking to the controller anew.")
+            self._hang_up()
+        self._connect(credential)
+
+    def _hang_up(self) -> None:
+        self._talk_stop.set()
+        self.outbox.appended.set()
+        for link in self._links.values():
+            link.close()
+        if self._socket is not None:
+            self._socket.hide()
+            self._socket = None
+
+    def _connect(self, credential: identity.Credential) -> None:
         self._credential = credential
+        self._talk_stop = stop = threading.Event()
         holder = directive_poll.Holder(
             self._state_dir, credential=credential, verify=self._edges.verify
         )
@@ -170,7 +186,7 @@ class Resident:
             link=self._link("facts", credential),
             outbox_=self.outbox,
             jitter=self._edges.jitter,
-            stop=self.stop,
+            stop=stop,
         )
         poller = directive_poll.Poller(
             link=self._link("directive", credential),
@@ -178,11 +194,11 @@ class Resident:
             clock_=self._edges.clock,
             wait_s=self._settings.directive_wait_s,
             jitter=self._edges.jitter,
-            stop=self.stop,
+            stop=stop,
             on_new_incarnation=self.outbox.rewind,
         )
-        self._start("facts", deliverer.run)
-        self._start("directive", poller.run)
+        self._start("facts", deliverer.run, stop)
+        self._start("directive", poller.run, stop)
         self._listen(credential)
 
     def _link(self, name: str, credential: identity.Credential) -> controller_link.Link:
@@ -213,8 +229,8 @@ class Resident:
         except OSError as exc:
             log.error("Cannot listen for launch gates at %s: %s", path, exc)  # noqa: TRY400 # no bug
             return
-        serve = functools.partial(self._socket.serve_forever, poll_interval=_ACCEPT_POLL_S)
-        self._start("gate socket", serve)
+        serve = functools.partial(self._socket.run, self._talk_stop)
+        self._start("gate socket", serve, self._talk_stop)
 
     def _watch_gpus(self) -> None:
         """A thread of its own: a driver in trouble can hold a call for ever."""
@@ -294,25 +310,26 @@ class Resident:
         except OSError as exc:
             log.warning("Cannot write the status file: %s", exc)
 
-    def _start(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=self._supervise, args=(name, work), name=name, daemon=True)
-        self._threads.append(thread)
+    def _start(
+        self, name: str, work: Callable[[], None], stop: threading.Event | None = None
+    ) -> None:
+        thread = threading.Thread(
+            target=self._supervise, args=(name, work, stop or self.stop), name=name, daemon=True
+        )
+        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
         thread.start()
 
-    def _supervise(self, name: str, work: Callable[[], None]) -> None:
-        while not self.stop.is_set():
+    def _supervise(self, name: str, work: Callable[[], None], stop: threading.Event) -> None:
+        while not stop.is_set():
             try:
                 work()
                 return
             except Exception:
                 log.exception("A thread failed and is started again: %s", name)
-                self.stop.wait(_RESTART_THREAD_S)
+                stop.wait(_RESTART_THREAD_S)
 
     def _end(self) -> None:
-        for link in self._links.values():
-            link.close()
-        if self._socket is not None:
-            self._socket.stop()
+        self._hang_up()
         deadline_s = self._edges.clock.monotonic_s() + _STOP_S
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - self._edges.clock.monotonic_s()))

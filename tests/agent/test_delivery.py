@@ -149,6 +149,14 @@ def test_a_conflict_begins_a_new_outbox_with_what_was_not_acknowledged(controlle
     ]
 
 
+def test_an_outbox_that_belongs_to_another_node_is_left_to_it(controller, box, deliverer):
+    box.append(fault(1))
+    controller.script.append((403, fake_controller.error("not_your_outbox")))
+    send_all(deliverer)
+    assert list(controller.streams) == ["outbox-2"]
+    assert controller.stored == [facts.GapNoticed(lost_outbox_id="outbox-1"), fault(1)]
+
+
 def test_a_batch_that_is_too_large_is_halved(controller, box, deliverer):
     for number in range(8):
         box.append(fault(number))

@@ -17,6 +17,7 @@ from smgate_agent import clock, controller_link, gate_socket, http1
 @pytest.fixture
 def serve(tmp_path, controller):
     servers = []
+    stop = threading.Event()
 
     def make(url=controller.url, new_link=None):
         credential = credential_for(url, controller)
@@ -31,14 +32,15 @@ def serve(tmp_path, controller):
                 )
             ),
         )
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread = threading.Thread(target=server.run, args=(stop,))
         thread.start()
         servers.append((server, thread))
         return tmp_path / "agent.sock"
 
     yield make
+    stop.set()
     for server, thread in servers:
-        server.stop()
+        server.hide()
         thread.join(5)
 
 

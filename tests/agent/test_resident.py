@@ -223,6 +223,30 @@ def test_a_directive_is_held_and_a_gate_gets_it_from_the_socket(watched, control
     assert json.loads(said["directive"]["signed"])["generation"] == 7
 
 
+def test_a_node_that_is_enrolled_again_goes_on_with_its_new_credential(watched, controller):
+    watched.start()
+    assert controller.wait_for(lambda: controller.payloads(facts.MemoryFallbackSeen))
+    path = watched.state_dir / "credential.json"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(fake_controller.CREDENTIAL.encode(), b"revoked"))
+    assert controller.wait_for(
+        lambda: any(r[2].get("authorization") == "Bearer revoked" for r in controller.requests)
+    )
+    watched.enroll()
+    count = len(controller.requests)
+    assert controller.wait_for(
+        lambda: any(
+            r[1].startswith("/v1/agent/directive")
+            and r[2]["authorization"] == f"Bearer {fake_controller.CREDENTIAL}"
+            for r in controller.requests[count:]
+        )
+    ), watched.stderr()
+    connection = Connection(watched.folder / "agent.sock")
+    connection.request("GET", "/v1/agent/launch/l-1")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
 def test_only_one_agent_runs_with_a_state_directory(watched, controller):
     watched.start()
     assert controller.wait_for(lambda: controller.stored)
