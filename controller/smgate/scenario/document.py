@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -20,11 +20,22 @@ from smgate.wire.base import Name
 
 FORMAT: Final = 1
 SECOND_US: Final = 1_000_000
-LATEST_S: Final = 1e9
-DURATION: Final = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$")
+LATEST_S: Final = 2e9
+DURATION: Final = re.compile(
+    r"^(?=[0-9])(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,6})m)?"
+    r"(?:([0-9]{1,7}(?:\.[0-9]{1,6})?)s)?$(?!\n)"
+)
+START: Final = re.compile(r"^(19[7-9][0-9]|2[01][0-9]{2})-[0-9]{2}-[0-9]{2}T")
 
 T = TypeVar("T")
+Lines = dict[yaml_lines.Path, int]
 Role = Literal["viewer", "operator", "approver", "admin"]
+At = (
+    Annotated[float, msgspec.Meta(ge=0, lt=LATEST_S)]
+    | Annotated[str, msgspec.Meta(pattern=DURATION.pattern)]
+)
+Note = Annotated[str, msgspec.Meta(max_length=2_000)]
+Title = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class ScenarioError(Exception):
@@ -36,28 +47,84 @@ class ScenarioError(Exception):
 
 
 class Step(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One step: exactly one of fact, facts, command, connect, disconnect, controller, look."""
+    """What every step has: when, and for the reader why.
 
-    at: float | str
-    node: Name | None = None
-    fact: facts.Payload | None = None
-    facts: tuple[facts.Payload, ...] | None = None
-    by: Name | None = None
+    One more field says what it is; the class of that has what goes with it.
+    """
+
+    at: At
+    note: Note = ""
+
+
+class FactStep(Step, kw_only=True):
+    """A node reports one fact."""
+
+    node: Name
+    fact: facts.Payload
+
+
+class FactsStep(Step, kw_only=True):
+    """A node reports several facts at once."""
+
+    node: Name
+    facts: tuple[facts.Payload, ...]
+
+
+class CommandStep(Step, kw_only=True):
+    """A person gives a command."""
+
+    by: Name
     role: Role = "approver"
-    command: dict[str, Any] | None = None
-    connect: Name | None = None
-    disconnect: Name | None = None
-    controller: Literal["away", "back"] | None = None
-    look: bool | None = None
-    note: str | None = None
+    command: dict[str, Any]
+
+
+class ConnectStep(Step, kw_only=True):
+    """A node holds its long-poll from now on: it is not silent."""
+
+    connect: Name
+
+
+class DisconnectStep(Step, kw_only=True):
+    """A node is heard now for the last time."""
+
+    disconnect: Name
+
+
+class ControllerStep(Step, kw_only=True):
+    """The controller goes away, or comes back."""
+
+    controller: Literal["away", "back"]
+
+
+class LookStep(Step, kw_only=True):
+    """Nothing happens; the output shows how things stand."""
+
+    look: bool
+
+
+KINDS: Final[dict[str, type[Step]]] = {
+    "fact": FactStep,
+    "facts": FactsStep,
+    "command": CommandStep,
+    "connect": ConnectStep,
+    "disconnect": DisconnectStep,
+    "controller": ControllerStep,
+    "look": LookStep,
+}
+"""The field that says what a step is."""
+
+FACTS: Final = tuple(kind.__struct_config__.tag for kind in get_args(facts.Payload))
+"""Names of the facts, in the order of `wire.facts`."""
 
 
 class Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A whole file."""
 
     scenario: Literal[1]
-    name: str = ""
-    start: Annotated[str, msgspec.Meta(max_length=40)] = "2026-01-01T00:00:00Z"
+    name: Title = ""
+    start: Annotated[str, msgspec.Meta(max_length=40, pattern=START.pattern)] = (
+        "2026-01-01T00:00:00Z"
+    )
     steps: list[Any]
 
 
@@ -85,11 +152,11 @@ def duration_us(at: float | str) -> int:
     """Seconds as a number, or text such as "90s", "1h30m", "2d".
 
     Raises:
-        ValueError: negative, not finite, or no duration.
+        ValueError: negative, not finite, too long, or no duration.
     """
     if isinstance(at, str):
         found = DURATION.match(at)
-        if found is None or not at:
+        if found is None:
             raise ValueError(f"{at!r} is no duration; write seconds, or 1h30m.")
         days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
         at = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -109,14 +176,7 @@ def parse(text: str) -> Scenario:
     except yaml_lines.YamlError as error:
         raise ScenarioError(str(error), line=error.line) from error
     document = _convert(value, Document, (), lines)
-    try:
-        start = datetime.fromisoformat(document.start)
-    except ValueError as error:
-        raise ScenarioError(
-            f"start {document.start!r} is no ISO-8601 time.", line=_line(lines, ("start",))
-        ) from error
-    if start.tzinfo is None:
-        raise ScenarioError("start needs a time zone, such as Z.", line=_line(lines, ("start",)))
+    start = _start(document.start, lines)
     steps: list[Planned] = []
     for index, item in enumerate(document.steps):
         planned = _step(item, index, lines)
@@ -132,39 +192,54 @@ def parse(text: str) -> Scenario:
     )
 
 
-def _step(item: object, index: int, lines: dict[yaml_lines.Path, int]) -> Planned:
+def _start(text: str, lines: Lines) -> datetime:
+    line = _line(lines, ("start",))
+    try:
+        start = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ScenarioError(f"start {text!r} is no ISO-8601 time.", line=line) from error
+    if start.tzinfo is None:
+        raise ScenarioError("start needs a time zone, such as Z.", line=line)
+    return start
+
+
+def _step(item: object, index: int, lines: Lines) -> Planned:
     path: yaml_lines.Path = ("steps", index)
     line = _line(lines, path)
-    step = _convert(item, Step, path, lines)
-    kinds = ("fact", "facts", "command", "connect", "disconnect", "controller", "look")
-    given = [kind for kind in kinds if getattr(step, kind) is not None]
+    if not isinstance(item, dict):
+        raise ScenarioError("A step is a mapping, such as {at: 0, look: true}.", line=line)
+    given = [kind for kind in KINDS if kind in item]
     if len(given) != 1:
         raise ScenarioError(
-            f"A step has exactly one of {', '.join(kinds)}; this has {', '.join(given) or 'none'}.",
+            f"A step has exactly one of {', '.join(KINDS)}; this has {', '.join(given) or 'none'}.",
             line=line,
         )
-    if given[0] in ("fact", "facts") and step.node is None:
-        raise ScenarioError("A fact needs its node.", line=line)
-    if given[0] == "command" and step.by is None:
-        raise ScenarioError("A command needs `by`: who gives it.", line=line)
+    step: Step = _convert(item, KINDS[given[0]], path, lines)
     try:
         at_us = duration_us(step.at)
     except ValueError as error:
         raise ScenarioError(str(error), line=_line(lines, (*path, "at"))) from error
-    reported = step.facts or ((step.fact,) if step.fact is not None else ())
+    if isinstance(step, LookStep) and not step.look:
+        raise ScenarioError("Write look: true.", line=_line(lines, (*path, "look")))
+    reported: tuple[facts.Payload, ...] = ()
+    if isinstance(step, FactStep):
+        reported = (step.fact,)
+    elif isinstance(step, FactsStep):
+        reported = step.facts
+        if not reported:
+            raise ScenarioError("There is no fact in it.", line=_line(lines, (*path, "facts")))
+    if isinstance(step, FactStep | FactsStep | CommandStep):
+        _check_bounds(item[given[0]], (*path, given[0]), lines)
     return Planned(
         line=line,
         at_us=at_us,
         step=step,
-        command=_command(step, path, lines) if step.command is not None else None,
+        command=_command(step, path, lines) if isinstance(step, CommandStep) else None,
         facts=reported,
     )
 
 
-def _command(
-    step: Step, path: yaml_lines.Path, lines: dict[yaml_lines.Path, int]
-) -> commands.Command:
-    assert step.command is not None
+def _command(step: CommandStep, path: yaml_lines.Path, lines: Lines) -> commands.Command:
     fields = dict(step.command)
     name = fields.pop("type", None)
     kind = commands.NAMES.get(name) if isinstance(name, str) else None
@@ -177,23 +252,36 @@ def _command(
     try:
         command: commands.Command = strict.convert(fields, kind)
     except refusal.RefusedError as error:
-        message = str(error)
-        raise ScenarioError(message, line=_line(lines, (*place, *_path_in(message)))) from error
+        raise _wrong(str(error), place, lines) from error
     return command
 
 
-def _convert(
-    value: object, kind: type[T], path: yaml_lines.Path, lines: dict[yaml_lines.Path, int]
-) -> T:
+def _check_bounds(value: object, path: yaml_lines.Path, lines: Lines) -> None:
+    """The bounds of the API, for what the types leave open."""
+    try:
+        strict.check_bounds(value, "$")
+    except refusal.RefusedError as error:
+        raise _wrong(str(error), path, lines) from error
+
+
+def _convert(value: object, kind: type[T], path: yaml_lines.Path, lines: Lines) -> T:
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        message = str(error)
-        where = (*path, *_path_in(message))
-        unknown = re.search(r"unknown field `(.+?)`", message)
-        if unknown is not None:
-            where = (*where, unknown.group(1))
-        raise ScenarioError(message, line=_line(lines, where)) from error
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise _wrong(str(error), path, lines) from error
+
+
+def _wrong(message: str, path: yaml_lines.Path, lines: Lines) -> ScenarioError:
+    """What the decoder says, at the line of what it speaks of."""
+    where = (*path, *_path_in(message))
+    unknown = re.search(r"unknown field `(.+?)`", message)
+    if unknown is not None:
+        where = (*where, unknown.group(1))
+    if re.search(r"Expected `str`, got `(?:int|float)`", message):
+        message = f"{message.rstrip('.')}: write it in quotes."
+    if message.startswith("Invalid value") and where[-1:] == ("type",):
+        message = f"{message}: a fact is one of {', '.join(FACTS)}."
+    return ScenarioError(message, line=_line(lines, where))
 
 
 def _path_in(message: str) -> yaml_lines.Path:
@@ -205,7 +293,7 @@ def _path_in(message: str) -> yaml_lines.Path:
     return tuple(name or int(number) for name, number in parts)
 
 
-def _line(lines: dict[yaml_lines.Path, int], path: yaml_lines.Path) -> int:
+def _line(lines: Lines, path: yaml_lines.Path) -> int:
     """The line of a path, or of its nearest parent that stands in the file."""
     while path and path not in lines:
         path = path[:-1]

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import ManualClock
-from smgate.domain import alarms, exposure, planner, waves
-from smgate.domain.state import Fleet
+from smgate.domain import alarms, decisions, exposure, waits, waves
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso, show_wait
 from smgate.log import memory, port, verify
@@ -22,7 +22,7 @@ from smgate.scenario.document import Planned, Scenario, ScenarioError
 from smgate.service import appender, contacts, credentials, fold, handle, ingest, leader
 from smgate.service.refusal import RefusedError
 
-LEASE_S: Final = 10 * 365 * 86_400.0
+LEASE_S: Final = 2 * document.LATEST_S
 """The leader of a scenario leads until the scenario says it is away."""
 
 STOPS_MAX: Final = 100_000
@@ -46,6 +46,10 @@ class Heard:
         """The node was heard now for the last time."""
         self._last_us[node] = self._clock.now_us()
         self._connected.discard(node)
+
+    def connected(self, node: str) -> bool:
+        """True while the node holds its long-poll."""
+        return node in self._connected
 
     def last_us(self, node: str) -> int:
         """When the node was heard last."""
@@ -78,9 +82,10 @@ class Run:
             holder="scenario",
             lease_ttl_s=LEASE_S,
             tick_s=LEASE_S,
+            sense_s=0.0,
         )
         self.sequences: Final[dict[str, int]] = {}
-        self.away = False
+        self.away_since_us: int | None = None
         self.moments: Final[list[dict[str, Any]]] = []
         self.shown_position = 0
 
@@ -88,6 +93,8 @@ class Run:
         """Run all steps and return what the controller made of them."""
         self._settle()
         index = 0
+        if not self.scenario.steps or self.scenario.steps[0].at_us > 0:
+            self._show(lines=[], refused=[])
         while index < len(self.scenario.steps):
             at_us = self.scenario.steps[index].at_us
             self._run_until(self.scenario.start_us + at_us)
@@ -111,24 +118,26 @@ class Run:
         }
 
     def _do(self, planned: Planned) -> dict[str, Any] | None:
-        step = planned.step
-        if planned.facts:
-            assert step.node is not None
-            return self._take_facts(planned, step.node)
-        if planned.command is not None:
-            return self._command(planned)
-        if step.connect is not None:
-            self.heard.connect(step.connect)
-        elif step.disconnect is not None:
-            self.heard.disconnect(step.disconnect)
-        elif step.controller == "away" and not self.away:
-            self.leader.hand_over()
-            self.away = True
-        elif step.controller == "back":
-            self.away = False
+        match planned.step:
+            case document.FactStep(node=node) | document.FactsStep(node=node):
+                self._take_facts(planned, node)
+            case document.CommandStep(by=by, role=role):
+                return self._command(planned, by=by, role=role)
+            case document.ConnectStep(connect=node):
+                self.heard.connect(node)
+            case document.DisconnectStep(disconnect=node):
+                self.heard.disconnect(node)
+            case document.ControllerStep(controller="away"):
+                if self.away_since_us is None:
+                    self.leader.hand_over()
+                    self.away_since_us = self.clock.now_us()
+            case document.ControllerStep():
+                self.away_since_us = None
+            case _:  # a look
+                pass
         return None
 
-    def _take_facts(self, planned: Planned, node: str) -> dict[str, Any] | None:
+    def _take_facts(self, planned: Planned, node: str) -> None:
         outbox = f"scenario-{node}"
         self.heard.connect(node)
         made = []
@@ -144,17 +153,14 @@ class Run:
                 )
             )
         self.log.append(made, gapless=True)
-        return None
 
-    def _command(self, planned: Planned) -> dict[str, Any] | None:
-        step = planned.step
+    def _command(self, planned: Planned, *, by: str, role: document.Role) -> dict[str, Any] | None:
         assert planned.command is not None
-        assert step.by is not None
-        by = credentials.Credential(
-            id=step.by,
+        credential = credentials.Credential(
+            id=by,
             kind="operator",
-            subject=step.by,
-            role=step.role,
+            subject=by,
+            role=role,
             created_at_us=0,
             expires_at_us=None,
             revoked_at_us=None,
@@ -167,7 +173,7 @@ class Run:
             dry_run=False,
         )
         try:
-            self.commands.handle(request, by=by)
+            self.commands.handle(request, by=credential)
         except RefusedError as error:
             return {
                 "line": planned.line,
@@ -179,7 +185,7 @@ class Run:
 
     def _settle(self) -> None:
         """Let the leader do all that is to be done now."""
-        if self.away:
+        if self.away_since_us is not None:
             return
         position = -1
         while position != self.store.head().position:
@@ -190,17 +196,17 @@ class Run:
 
     def _due_us(self) -> int | None:
         """The next moment at which the leader would do something by itself."""
-        if self.away:
+        if self.away_since_us is not None:
             return None
         now_us = self.clock.now_us()
-        with self.folder.at_head() as fleet:
-            due = planner.plan(fleet, now_us).next_due_us
+        due = self.leader.status.next_due_us
+        found = [] if due is None else [due]
+        with self.folder.now() as fleet:
             limit_us = fleet.policy.silent_after_s * SECOND_US
-            found = [] if due is None else [due]
             found += [
                 max(node.last_contact_us, self.heard.last_us(node.name)) + limit_us
                 for node in fleet.nodes.values()
-                if not node.silent and not node.retired
+                if not (node.silent or node.retired or self.heard.connected(node.name))
             ]
         return min((moment for moment in found if moment > now_us), default=None)
 
@@ -222,6 +228,8 @@ class Run:
 
     def _show(self, *, lines: list[int], refused: list[dict[str, Any]]) -> None:
         now_us = self.clock.now_us()
+        # While nobody leads no timer runs: waits stand as they were when the leader left.
+        led_until_us = now_us if self.away_since_us is None else self.away_since_us
         with self.folder.at_head() as fleet:
             events = [_event(record) for record in self._new_records()]
             self.moments.append(
@@ -231,7 +239,8 @@ class Run:
                     "lines": lines,
                     "refused": refused,
                     "events": events,
-                    **snapshot(fleet, now_us),
+                    "controller": "leads" if self.away_since_us is None else "away",
+                    **snapshot(fleet, led_until_us),
                 }
             )
 
@@ -256,28 +265,9 @@ def _event(record: port.StoredRecord) -> dict[str, Any]:
 def snapshot(fleet: Fleet, now_us: int) -> dict[str, Any]:
     """What stands at one moment: overrides, verdicts, alarms, waits, counts."""
     units = [fleet.units[name] for name in sorted(fleet.units) if fleet.units[name].live]
-    plan = planner.plan(fleet, now_us)
     return {
         "overrides": {
-            unit.id: {
-                "form": unit.override.form,
-                "value": unit.override.value,
-                "code": unit.override.code,
-                "sentence": unit.override.sentence,
-                "also": list(unit.override.also),
-                "would": None
-                if unit.override.would is None
-                else {
-                    "form": unit.override.would.form,
-                    "value": unit.override.would.value,
-                    "code": unit.override.would.code,
-                },
-                "no_safe_value": unit.override.no_safe_value,
-                "granted": unit.grant is not None,
-                "launch_decided": unit.launch is None or unit.launch.decided is not None,
-            }
-            for unit in units
-            if unit.override is not None
+            unit.id: _override(unit, unit.override) for unit in units if unit.override is not None
         },
         "rollouts": {name: _rollout(fleet, name) for name in sorted(fleet.rollouts)},
         "kernel_keys": {key: fleet.keys[key].standing for key in sorted(fleet.keys)},
@@ -292,12 +282,52 @@ def snapshot(fleet: Fleet, now_us: int) -> dict[str, Any]:
             }
             for _, episode in sorted(alarms.open_episodes(fleet).items())
         ],
-        "waits": [show_wait(fleet, wait, now_us) for wait in plan.waits],
+        "waits": [show_wait(fleet, wait, now_us) for wait in waits.collect(fleet, now_us)],
         "exposed": [unit.id for unit in units if exposure.exposed(fleet, unit)],
         "uncontrolled": [unit.id for unit in units if exposure.uncontrolled(fleet, unit)],
         "silent": sorted(name for name, node in fleet.nodes.items() if node.silent),
+        "freezes": sorted(fleet.freezes),
         "breaker_open": fleet.breaker_position is not None,
     }
+
+
+def _override(unit: Unit, override: decisions.OverrideSet) -> dict[str, Any]:
+    would = override.would
+    return {
+        "form": override.form,
+        "value": override.value,
+        "code": override.code,
+        "sentence": override.sentence,
+        "also": list(override.also),
+        "would": None
+        if would is None
+        else {"form": would.form, "value": would.value, "code": would.code},
+        "no_safe_value": override.no_safe_value,
+        "nodes": list(override.nodes),
+        "sm": override.given_for.sm,
+        "kernel_key": override.given_for.kernel_key,
+        "facts": list(override.facts),
+        "as_of_position": override.as_of_position,
+        "rules_version": override.rules_version,
+        "granted": unit.grant is not None,
+        "launch_decided": unit.launch is None or unit.launch.decided is not None,
+        "effective": _effective(unit),
+    }
+
+
+def _effective(unit: Unit) -> list[dict[str, Any]]:
+    """What the unit's running servers attested, one entry per instance."""
+    return [
+        {
+            "instance": instance.id,
+            "node": instance.node,
+            "state": instance.state,
+            "runner": None if instance.effective is None else instance.effective.runner,
+            "a2a": None if instance.effective is None else instance.effective.a2a,
+            "memory_fallback": instance.fallback,
+        }
+        for instance in unit.live_instances()
+    ]
 
 
 def _rollout(fleet: Fleet, name: str) -> dict[str, Any]:

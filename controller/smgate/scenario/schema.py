@@ -8,8 +8,11 @@ import msgspec
 
 from smgate.domain import commands
 from smgate.scenario import document
+from smgate.service import strict
 
 SCHEMA_ID: Final = "https://json-schema.org/draft/2020-12/schema"
+PRINTABLE: Final = r"^[^\u0000-\u0008\u000b-\u001f\u007f-\u009f]*$"
+"""No control characters but tab and line feed."""
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -26,29 +29,64 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def _bounded(schema: object, name: str = "") -> None:
+    """The bounds that the reader puts on what the types leave open: see `service.strict`."""
+    if isinstance(schema, list):
+        for item in schema:
+            _bounded(item, name)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "string" and not {"pattern", "enum"} & set(schema):
+        schema.setdefault("maxLength", strict.REASON_MAX if name == "reason" else strict.TEXT_MAX)
+        schema["pattern"] = PRINTABLE
+    elif schema.get("type") == "integer":
+        schema.setdefault("minimum", -strict.INT_MAX)
+        schema.setdefault("maximum", strict.INT_MAX)
+    elif schema.get("type") == "array":
+        schema.setdefault("maxItems", strict.ITEMS_MAX)
+    elif schema.get("type") == "object" and "properties" not in schema:
+        schema.setdefault("maxProperties", strict.ITEMS_MAX)
+        schema.setdefault("propertyNames", {"maxLength": strict.TEXT_MAX, "pattern": PRINTABLE})
+    for key, value in schema.items():
+        if key == "properties":
+            for field, shape in value.items():
+                _bounded(shape, field)
+        elif key not in ("default", "const", "enum", "required", "propertyNames"):
+            _bounded(value, name)
+
+
 def scenario_schema() -> dict[str, Any]:
     """The schema as a JSON-able value with stable content."""
-    kinds = [document.Document, document.Step, *commands.NAMES.values()]
-    (doc, step, *shapes), defs = msgspec.json.schema_components(
-        kinds, ref_template="#/$defs/{name}"
-    )
-    choices = []
-    for name, shape in zip(commands.NAMES, shapes, strict=True):
-        key = shape["$ref"].rpartition("/")[2]
-        definition = _closed(defs[key])
-        definition["properties"]["type"] = {"const": name}
-        definition["required"] = sorted({*definition.get("required", []), "type"})
-        choices.append({"$ref": f"#/$defs/{key}"})
-    defs["Command"] = {"oneOf": choices}
-    top = defs[doc["$ref"].rpartition("/")[2]]
-    top["properties"]["steps"] = {"type": "array", "items": step}
-    item = defs[step["$ref"].rpartition("/")[2]]
-    item["properties"]["command"] = {"$ref": "#/$defs/Command"}
-    for optional in ("node", "by", "connect", "disconnect", "controller", "look", "note", "facts"):
-        item["properties"][optional].pop("default", None)
+    steps = list(document.KINDS.values())
+    kinds = [document.Document, *steps, *commands.NAMES.values()]
+    (top_ref, *shapes), defs = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    step_refs, command_refs = shapes[: len(steps)], shapes[len(steps) :]
+    top = _of(defs, top_ref)
+    for command_name, ref in zip(commands.NAMES, command_refs, strict=True):
+        shape = _of(defs, ref)
+        shape["properties"]["type"] = {"const": command_name}
+        shape["required"] = sorted({*shape.get("required", []), "type"})
+    for shape in defs.values():
+        if shape is not top:
+            _bounded(_closed(shape))
+    top["properties"]["steps"] = {"type": "array", "items": {"$ref": "#/$defs/Step"}}
+    _of(defs, step_refs[list(document.KINDS).index("command")])["properties"]["command"] = {
+        "$ref": "#/$defs/Command"
+    }
+    _of(defs, step_refs[list(document.KINDS).index("look")])["properties"]["look"] = {"const": True}
+    _of(defs, step_refs[list(document.KINDS).index("facts")])["properties"]["facts"]["minItems"] = 1
+    defs["Step"] = {"oneOf": step_refs}
+    defs["Command"] = {"oneOf": command_refs}
     return {
         "$schema": SCHEMA_ID,
         "title": "smgate scenario",
-        **doc,
+        "description": "See tests/simulation/README.md. Besides this, the steps stand in the order "
+        "of their times, and `start` is a real date.",
+        **top_ref,
         "$defs": {name: _closed(defs[name]) for name in sorted(defs)},
     }
+
+
+def _of(defs: dict[str, Any], ref: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = defs[ref["$ref"].rpartition("/")[2]]
+    return found

@@ -58,6 +58,8 @@ class Status:
     failures: int
     rounds_exhausted: int
     planned_position: int
+    next_due_us: int | None = None
+    """When the plan is due again though nothing happens; None if never."""
 
 
 class Hears(Protocol):
@@ -71,7 +73,7 @@ class Hears(Protocol):
 class Leader:
     """Leads, or stands by to. `step` is one turn; `run` repeats it until stopped."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it works with, and its three rhythms
         self,
         store: port.Store,
         *,
@@ -81,6 +83,7 @@ class Leader:
         holder: str,
         lease_ttl_s: float,
         tick_s: float,
+        sense_s: float = SENSE_S,
     ) -> None:
         self._store: Final = store
         self._folder: Final = folder
@@ -89,6 +92,7 @@ class Leader:
         self._holder: Final = holder
         self._lease_ttl_s: Final = lease_ttl_s
         self._tick_s: Final = tick_s
+        self._sense_s: Final = sense_s
         self._wake: Final = threading.Event()
         self._stopping = False
         self._term: Term | None = None
@@ -106,6 +110,7 @@ class Leader:
             failures=self._failures,
             rounds_exhausted=self._rounds_exhausted,
             planned_position=-1 if term is None else term.planned_position,
+            next_due_us=None if term is None else term.next_due_us,
         )
 
     def wake(self) -> None:
@@ -239,7 +244,7 @@ class Leader:
 
     def _sense(self, term: Term) -> None:
         local_us = self._clock.now_us()
-        if 0 <= local_us - term.sensed_us < SENSE_S * SECOND_US:
+        if 0 <= local_us - term.sensed_us < self._sense_s * SECOND_US:
             return
         term.sensed_us = local_us
         last_seen = {name: one.last_seen_us for name, one in self._heard.read().items()}

@@ -36,7 +36,7 @@ def parse(body: bytes) -> dict[str, Any]:
         raise _bad("bad_json", f"The body is not JSON: {error}.") from error
     if not isinstance(value, dict):
         raise _bad("bad_json", "The body is not a JSON object.")
-    _check_bounds(value, "$")
+    check_bounds(value, "$")
     return value
 
 
@@ -73,7 +73,12 @@ def _unknown(given: object, taken: object, path: str) -> str | None:
     return None
 
 
-def _check_bounds(value: object, path: str) -> None:
+def check_bounds(value: object, path: str) -> None:
+    """Refuse texts, numbers and lists that are too long or large, and control characters.
+
+    Raises:
+        RefusedError: `bad_json`, `too_long`, `bad_text`, with the path.
+    """
     if isinstance(value, str):
         most = REASON_MAX if path.endswith(".reason") else TEXT_MAX
         _check_text(value, path, most)
@@ -86,11 +91,11 @@ def _check_bounds(value: object, path: str) -> None:
         _check_count(value, path)
         for key, item in value.items():
             _check_text(key, path, TEXT_MAX)
-            _check_bounds(item, f"{path}.{key}")
+            check_bounds(item, f"{path}.{key}")
     elif isinstance(value, list):
         _check_count(value, path)
         for index, item in enumerate(value):
-            _check_bounds(item, f"{path}[{index}]")
+            check_bounds(item, f"{path}[{index}]")
 
 
 def _check_count(value: dict[str, Any] | list[Any], path: str) -> None:
