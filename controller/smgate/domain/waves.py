@@ -34,11 +34,13 @@ NO_BAR_TO_MEMBERSHIP = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Outcomes of one wave. `live` is the denominator's ceiling; silence and absence are neither."""
+    """Outcomes of one wave. Units that are gone or taken out by a person are in none of these."""
 
     good: tuple[str, ...]
     bad: tuple[str, ...]
     pending: tuple[str, ...]
+    silent: tuple[str, ...] = ()
+    """Nobody hears of these: nothing is waited for, and nothing is known that could pass."""
 
     @property
     def sample(self) -> int:
@@ -78,26 +80,31 @@ def _could_join(fleet: Fleet, rollout: Rollout, unit: str, now_us: int) -> bool:
 
 def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
     """Count the outcomes of a wave over its frozen members."""
-    good, bad, pending = [], [], []
+    good, bad, pending, silent = [], [], [], []
     for name in wave.units:
         unit = fleet.units.get(name)
         if name in wave.bad or (unit is not None and fell_back(fleet, unit)):
             bad.append(name)
-        elif unit is None or not unit.live or _out_of_scope(fleet, unit):
+        elif unit is None or not unit.live or _taken_out(unit):
             continue
+        elif _silent(fleet, unit):
+            silent.append(name)
         elif exposure.good(fleet, unit, rollout):
             good.append(name)
         else:
             pending.append(name)
-    return Tally(good=tuple(good), bad=tuple(bad), pending=tuple(pending))
+    return Tally(good=tuple(good), bad=tuple(bad), pending=tuple(pending), silent=tuple(silent))
 
 
-def _out_of_scope(fleet: Fleet, unit: Unit) -> bool:
-    """Excluded, released, pinned off or silent: it neither passes nor blocks."""
-    nodes = [fleet.nodes.get(rank.node) for rank in unit.known_ranks.values()]
+def _taken_out(unit: Unit) -> bool:
+    """A person excluded, released or pinned it off: it neither passes nor blocks."""
     pinned_off = unit.pin is not None and unit.pin.direction == "off"
-    hands_off = unit.excluded or unit.released or pinned_off
-    return hands_off or any(n is None or n.silent for n in nodes)
+    return unit.excluded or unit.released or pinned_off
+
+
+def _silent(fleet: Fleet, unit: Unit) -> bool:
+    nodes = [fleet.nodes.get(rank.node) for rank in unit.known_ranks.values()]
+    return any(node is None or node.silent for node in nodes)
 
 
 def fell_back(fleet: Fleet, unit: Unit) -> bool:
@@ -116,7 +123,8 @@ def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
     """Judge a wave's outcomes by the plan recorded with the rollout. Boundaries count as reached."""
     plan = rollout.plan
     bad, sample = len(counted.bad), counted.sample
-    needed = plan.min_sample if plan.min_sample is not None else sample + len(counted.pending)
+    members = sample + len(counted.pending) + len(counted.silent)
+    needed = plan.min_sample if plan.min_sample is not None else members
     enough = sample > 0 and sample >= needed
     if bad >= plan.failures_max:
         return "failed", f"{bad} of {sample} went bad; {plan.failures_max} halt."
@@ -127,7 +135,8 @@ def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
     if counted.pending:
         return "running", f"{len(counted.pending)} have no outcome yet, {sample} have."
     if not enough:
-        return "inconclusive", f"{sample} have an outcome; {max(1, needed)} are needed."
+        silent = f" {len(counted.silent)} are silent." if counted.silent else ""
+        return "inconclusive", f"{sample} have an outcome; {max(1, needed)} are needed.{silent}"
     return (
         "inconclusive",
         f"{len(counted.good)} of {sample} baked; {plan.success_percent:g} % are needed.",

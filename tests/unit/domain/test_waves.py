@@ -41,12 +41,28 @@ def fault(fleet, *nodes):
 # The verdict, as a table
 
 
-def judge(good, bad, pending=0, **plan):
+def judge(good, bad, pending=0, silent=0, **plan):
     rollout = state.Rollout(
         plan=replace(PLAN, **plan), author="alice", position=1, since_led_us=0, phase="running"
     )
-    counted = waves.Tally(good=("g",) * good, bad=("b",) * bad, pending=("p",) * pending)
+    counted = waves.Tally(
+        good=("g",) * good, bad=("b",) * bad, pending=("p",) * pending, silent=("s",) * silent
+    )
     return waves.verdict(rollout, counted)[0]
+
+
+@pytest.mark.parametrize(
+    ("good", "silent", "plan", "verdict"),
+    [
+        (9, 1, {}, "inconclusive"),
+        (9, 1, {"min_sample": 9}, "passed"),
+        (8, 2, {"min_sample": 9}, "inconclusive"),
+        (0, 10, {}, "inconclusive"),
+        (0, 10, {"min_sample": 1}, "inconclusive"),
+    ],
+)
+def test_silence_is_no_outcome_and_makes_no_sample_smaller(good, silent, plan, verdict):
+    assert judge(good, 0, silent=silent, **plan) == verdict
 
 
 @pytest.mark.parametrize(
@@ -296,6 +312,18 @@ def test_a_resumed_wave_has_its_time_again(canary):
 def test_the_time_of_a_wave_stands_still_while_nobody_leads(canary):
     canary.away(30 * 86400)
     assert canary.phase() == "running"
+
+
+def test_a_wave_whose_other_members_went_silent_does_not_advance(fleet):
+    fleet.rollout(waves=[policy.Wave(count=2), policy.Wave(percent=100)])
+    first, second = members(fleet)
+    bake(fleet, first)
+    fleet.later(300, silent=second)
+    assert fleet.verdicts() == ["inconclusive"]
+    assert fleet.phase() == "paused"
+    fleet.orders(commands.ExcludeUnit(unit=second, reason="dead"))
+    fleet.orders(commands.ResumeRollout(rollout="r1", reason="go on"))
+    assert fleet.verdicts() == ["passed", None]
 
 
 def test_a_member_that_a_person_takes_out_neither_passes_nor_blocks(fleet):
