@@ -135,7 +135,8 @@ class Agent:
     def __init__(self, loop, join_token, folder):
         settings = folder / "agent.toml"
         settings.write_text(
-            f"state_dir = {str(loop.node.state)!r}\n"
+            # Not the gate's own folder: a serving container has nothing but the agent's socket.
+            f"state_dir = {str(folder / 'agent-state')!r}\n"
             f"socket = {loop.node.environ['SMGATE_AGENT_SOCKET']!r}\n"
             f"metrics_port = {loop.metrics_port}\n"
             "rack = 'rack-1'\nchassis = 'chassis-1'\npoll_interval_s = 0.3\ninfo_interval_s = 1\n"
@@ -164,6 +165,8 @@ class Agent:
         environ.pop("PYTHONPATH")
         with self._loop.agent_log.open("ab") as out:
             self._process = subprocess.Popen(self._command, stdout=out, stderr=out, env=environ)
+        listening = pathlib.Path(environ["SMGATE_AGENT_SOCKET"])
+        self._loop.until("the agent's socket", listening.is_socket)
 
     def __exit__(self, *_):
         self._process.send_signal(signal.SIGTERM)
@@ -228,7 +231,8 @@ def _no_secret_travelled(loop, *more):
         loop.smgate(*view.split())
         loop.smgate(*view.split(), "-o", "json")
     kept = [path.read_bytes() for path in loop.database.parent.iterdir() if path.is_file()]
-    kept += [path.read_bytes() for path in loop.node.state.rglob("*") if path.is_file()]
+    for folder in (loop.node.state, loop.agent_log.parent / "agent-state"):
+        kept += [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     kept += [loop.agent_log.read_bytes(), loop.node.stderr.encode()]
     kept += [text.encode() for text in (*loop.printed, *more)]
     assert any(b"launch_planned" in data for data in kept), "the log itself was looked at"

@@ -58,6 +58,13 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "Whatever goes wrong, the command starts.",
         allow_abbrev=False,
     )
+    _add_peers(made, environ)
+    _add_manner(made, environ)
+    return made
+
+
+def _add_peers(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """Who is asked, and what is held."""
     add = made.add_argument
     add(
         "--state-dir",
@@ -90,6 +97,11 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="FILE",
         help="certificates to trust for https (SMGATE_CA_FILE)",
     )
+
+
+def _add_manner(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """How long, what on doubt, and which server this is."""
+    add = made.add_argument
     add(
         "--deadline-s",
         type=float,
@@ -116,7 +128,6 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         help="who restarts this server",
     )
     add("--quiet", action="store_true", help="say nothing on stderr")
-    return made
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-SELF_PATH = "/v1/agent/self"
+SELF_PATH = "/v1/agent/identity"
 SELF_S = 2.0
 
 
