@@ -171,7 +171,8 @@ class Commands:
         with self._folder.at_head() as fleet:
             outcome, _ = self._decide(request, by=by)
             now_us = max(fleet.now_us, self._clock.now_us())
-            shown = preview.of_events(fleet, outcome.events, by=by.subject, now_us=now_us)
+            taken = preview.snapshot(fleet)
+        shown = preview.of_events(taken, outcome.events, by=by.subject, now_us=now_us)
         return dataclasses.replace(outcome, preview=shown)
 
     def _append(self, made: list[port.NewRecord], outcome: Outcome) -> Outcome:

@@ -135,10 +135,10 @@ class Queries:
     def undelivered(self, fleet: Fleet) -> int:
         """Live units whose nodes do not all hold the standing decision."""
         held = _held(self._heard.read())
-        rows = (
-            present.unit(fleet, one) for one in fleet.units.values() if one.live and one.override
+        return sum(
+            one.live and one.override is not None and not present.is_told(one, held)
+            for one in fleet.units.values()
         )
-        return sum(not present.with_held(row, held)["told"] for row in rows)
 
     def _why(
         self,

@@ -19,11 +19,8 @@ class Waiters:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: Final[dict[str, set[asyncio.Future[None]]]] = {}
         self._closed = False
-
-    @property
-    def count(self) -> int:
+        self.count = 0
         """How many wait now."""
-        return sum(len(futures) for futures in self._futures.values())
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say which loop the waiting happens on."""
@@ -59,9 +56,11 @@ class Waiters:
         # Registered before the check, so that news between check and wait is not lost.
         future: asyncio.Future[None] = loop.create_future()
         self._futures.setdefault(topic, set()).add(future)
+        self.count += 1
         try:
             yield future
         finally:
+            self.count -= 1
             listeners = self._futures[topic]
             listeners.discard(future)
             if not listeners:

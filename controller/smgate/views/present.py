@@ -251,6 +251,17 @@ def with_contact(row: Row, *, last_seen_us: int | None, held_generation: int | N
     return row | {"last_seen_at": iso(last_seen_us), "held_generation": held_generation}
 
 
+def is_told(one: Unit, held: Mapping[str, int]) -> bool:
+    """True if every node of a unit's decision is known to hold it: as `with_held`, without a row."""
+    if one.override is None or not one.override.nodes:
+        return False
+    known = _held(one)
+    return all(
+        max(known.get(name, 0), held.get(name, 0)) >= one.override_position
+        for name in one.override.nodes
+    )
+
+
 def with_held(row: Row, held: Mapping[str, int]) -> Row:
     """A unit's row with the directives that its nodes said they hold."""
     given = row["override"]
