@@ -28,6 +28,8 @@ SENSE_S: Final = 1.0
 """How often heartbeats are looked at."""
 RENEWALS: Final = 3
 """Renewals of the lease within its length: two may fail."""
+BREATH_S_MAX: Final = 0.25
+"""Longest pause after a turn: what a bad sign may wait for beside the turn itself."""
 BACKOFF_S_MAX: Final = 15.0
 BACKOFF_DOUBLINGS_MAX: Final = 6
 SECOND_US: Final = 1_000_000
@@ -94,7 +96,7 @@ class Leader:
         self._tick_s: Final = tick_s
         self._sense_s: Final = sense_s
         self._wake: Final = threading.Event()
-        self._stopping = False
+        self._stopping: Final = threading.Event()
         self._term: Term | None = None
         self._failures = 0
         self._failures_in_a_row = 0
@@ -119,16 +121,20 @@ class Leader:
 
     def stop(self) -> None:
         """End `run` after the turn at hand."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
 
     def run(self) -> None:
         """Lead whenever it can be had, until stopped; then hand the lease over."""
         try:
-            while not self._stopping:
-                self._clock.wait(self._wake, self.step())
-                if not self._stopping:
-                    self._wake.clear()
+            while not self._stopping.is_set():
+                started_us = self._clock.now_us()
+                wait_s = self.step()
+                spent_s = max(0.0, (self._clock.now_us() - started_us) / SECOND_US)
+                # As long as it took, so that a flood of facts leaves half the time to take them in.
+                self._clock.wait(self._stopping, min(BREATH_S_MAX, spent_s))
+                self._clock.wait(self._wake, wait_s)
+                self._wake.clear()
         finally:
             self.hand_over()
 
