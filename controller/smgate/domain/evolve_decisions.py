@@ -16,8 +16,23 @@ def _leadership(fleet: Fleet, recorded: Recorded, event: decisions.LeadershipTak
     fleet.epoch = event.epoch
     fleet.away_us += event.away_us
     fleet.led = True
+    _stop_clocks(fleet, fleet.led_us(recorded.at_us))
     for node in fleet.nodes.values():  # nobody listened: silence starts to count from now
         node.last_contact_us = max(node.last_contact_us, recorded.at_us)
+
+
+def _stop_clocks(fleet: Fleet, led_us: int) -> None:
+    """What was reported or ordered while nobody led begins now: the led clock stood still."""
+    for unit in fleet.units.values():
+        if unit.launch is not None:
+            unit.launch.opened_led_us = min(unit.launch.opened_led_us, led_us)
+        for grant in unit.grants:
+            grant.since_led_us = min(grant.since_led_us, led_us)
+    for rollout in fleet.rollouts.values():
+        rollout.since_led_us = min(rollout.since_led_us, led_us)
+        for wave in rollout.waves:
+            wave.since_led_us = min(wave.since_led_us, led_us)
+    fleet.bad_signs[:] = [(min(at, led_us), unit) for at, unit in fleet.bad_signs]
 
 
 def _went_silent(fleet: Fleet, recorded: Recorded, event: decisions.NodeWentSilent) -> None:

@@ -121,6 +121,8 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
     )
     if instance is None or instance.unit != unit_name or restarted:
         if instance is not None:
+            if instance.live and launch_id == instance.launch_id:  # its exit was not reported
+                _count_failures(fleet, unit, instance, times=fact.restarts - instance.restarts)
             fleet.units[instance.unit].instances.pop(f"{node.name}/{fact.instance_id}", None)
         instance = Instance(
             node=node.name,
@@ -147,6 +149,23 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
     elif instance.live and instance.gpu_uuids:
         unit.superseded = False
         _claim_gpus(fleet, unit, instance.gpu_uuids)
+    if instance.live:
+        _end_earlier(unit, instance)
+
+
+def _end_earlier(unit: Unit, instance: Instance) -> None:
+    """A server of a new launch: those of earlier launches on its node are gone, reported or not.
+
+    The launch gate runs before SGLang, while these GPUs are empty.
+    """
+    if unit.launch is None or instance.launch_id not in unit.launch.launch_ids:
+        return
+    for other in unit.instances.values():
+        if other.node != instance.node or other.launch_id in unit.launch.launch_ids:
+            continue
+        other.state = "exited"
+        if other.fallback != "crashed" or instance.state == "serving":
+            other.fallback = None
 
 
 def _launch_on(unit: Unit, node: str) -> str | None:
@@ -164,12 +183,17 @@ def _exited(
 ) -> None:
     # Without an exit code, a server that ended before it ever served failed to start.
     failed = not instance.served if fact.exit_code is None else fact.exit_code != 0
-    grant = readings.grant_in_force(fleet, unit)
-    if failed and grant is not None and _ran_target(fleet, unit, instance):
-        grant.failed_exits += 1
+    if failed:
+        _count_failures(fleet, unit, instance, times=1)
     if instance.fallback != "crashed":
         instance.fallback = None
     instance.position = recorded.position
+
+
+def _count_failures(fleet: Fleet, unit: Unit, instance: Instance, *, times: int) -> None:
+    grant = readings.grant_in_force(fleet, unit)
+    if grant is not None and _ran_target(fleet, unit, instance):
+        grant.failed_exits += times
 
 
 def _ran_target(fleet: Fleet, unit: Unit, instance: Instance) -> bool:
@@ -245,7 +269,11 @@ def _fallback_cleared(fleet: Fleet, recorded: Recorded, fact: MemoryFallbackClea
 
 def _gpu_fault(fleet: Fleet, recorded: Recorded, fact: GpuFaultSeen) -> None:
     node_of(fleet, recorded)
-    for unit_name in sorted(fleet.gpu_units.get(fact.gpu_uuid, ())):
+    _note_gpu_fault(fleet, fact.gpu_uuid, recorded.position)
+
+
+def _note_gpu_fault(fleet: Fleet, gpu_uuid: str, position: int) -> None:
+    for unit_name in sorted(fleet.gpu_units.get(gpu_uuid, ())):
         unit = fleet.units[unit_name]
         if unit.launch is None or not any(
             readings.on_target(fleet, i) for i in unit.live_instances()
@@ -253,18 +281,20 @@ def _gpu_fault(fleet: Fleet, recorded: Recorded, fact: GpuFaultSeen) -> None:
             continue
         for rank in {**unit.known_ranks, **unit.launch.ranks}.values():
             key = readings.rank_key(fleet, rank)
-            if key is not None and fact.gpu_uuid in rank.gpu_uuids:
-                fleet.gpu_memory.setdefault(
-                    (fact.gpu_uuid, key), ("fault_in_service", recorded.position)
-                )
+            if key is not None and gpu_uuid in rank.gpu_uuids:
+                fleet.gpu_memory.setdefault((gpu_uuid, key), ("fault_in_service", position))
 
 
 def _bake_interval(fleet: Fleet, recorded: Recorded, fact: BakeInterval) -> None:
     instance = _instance_named(fleet, recorded, fact.instance_id)
     unit = fleet.units[instance.unit]
     instance.tokens_per_s = fact.tokens_per_s
+    if fact.xids:
+        for uuid in instance.gpu_uuids:
+            _note_gpu_fault(fleet, uuid, recorded.position)
     grant = readings.grant_in_force(fleet, unit)
-    if grant is not None and fact.requests > 0 and readings.on_target(fleet, instance):
+    answered = fact.requests - fact.failures  # failing every request is not serving
+    if grant is not None and answered > 0 and readings.on_target(fleet, instance):
         name = f"{instance.node}/{instance.id}"
         grant.baked_s[name] = grant.baked_s.get(name, 0) + fact.interval_s
 

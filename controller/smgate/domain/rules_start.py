@@ -21,8 +21,8 @@ def covers(rollout: Rollout, ctx: Context) -> bool:
     if ctx.gate is None or plan.gate != ctx.gate.id or plan.sm != ctx.sm:
         return False
     select = plan.select
-    if select.units and unit.id not in select.units:
-        return False
+    if select.units and not {unit.id, unit.id.rpartition(":")[0]} & set(select.units):
+        return False  # a unit of one node goes by its node's name too, as in every command
     if select.racks:
         racks = {
             node.reported.rack

@@ -201,14 +201,7 @@ def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
         result, sentence = verdict(rollout, tally(fleet, rollout, wave))
         if result == "failed":
             return "wave_failed", f"Wave {wave.number}: {sentence}"
-    granted = {
-        key
-        for unit in fleet.units.values()
-        for grant in unit.grants
-        if grant.rollout == rollout.plan.id
-        for key in grant.kernel_keys
-    }
-    for key in sorted(granted):
+    for key in sorted(_granted_keys(fleet, rollout)):
         if fleet.keys[key].standing == "failed":
             return "build_failed", f"Kernel key {key} failed its self-test in two chassis."
     return None
@@ -218,7 +211,8 @@ def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
     """Open the next wave, or complete the rollout, if nothing stands against it."""
     if rollout.phase != "running" or rollout.open_wave is not None:
         return []
-    if rollout.waves and rollout.waves[-1].verdict != "passed":
+    passed = not rollout.waves or rollout.waves[-1].verdict == "passed"
+    if not passed or _evidence_in_doubt(fleet, rollout, now_us):
         return []
     if len(rollout.waves) == len(rollout.plan.waves):
         return [_complete(fleet, rollout)]
@@ -236,6 +230,29 @@ def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
         rollout=rollout.plan.id, wave=number, units=new, eligible=len(names)
     )
     return [opened] if new else [opened, _adds_nobody(rollout, number)]
+
+
+def _evidence_in_doubt(fleet: Fleet, rollout: Rollout, now_us: int) -> bool:
+    """A key it granted is suspect, or its evidence too old.
+
+    Units of that key are not eligible now, so a wave would seem to have nobody left to take in.
+    """
+    oldest_us = now_us - fleet.policy.evidence_max_age_s * SECOND_US
+    return any(
+        fleet.keys[key].standing != "qualified" or fleet.keys[key].qualified_at_us < oldest_us
+        for key in _granted_keys(fleet, rollout)
+        if key in fleet.keys
+    )
+
+
+def _granted_keys(fleet: Fleet, rollout: Rollout) -> set[str]:
+    return {
+        key
+        for unit in fleet.units.values()
+        for grant in unit.grants
+        if grant.rollout == rollout.plan.id
+        for key in grant.kernel_keys
+    }
 
 
 def _adds_nobody(rollout: Rollout, number: int) -> Event:
