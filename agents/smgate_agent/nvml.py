@@ -105,7 +105,7 @@ class Nvml:
         with contextlib.suppress(nvml.NVMLError):
             memory_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
         with contextlib.suppress(nvml.NVMLError):
-            name = str(nvml.nvmlDeviceGetName(handle))[:_NAME_CHARACTERS_MAX]
+            name = _label(str(nvml.nvmlDeviceGetName(handle)))
         uuid = str(nvml.nvmlDeviceGetUUID(handle))
         return facts.Gpu(uuid=uuid, sm=sm, name=name, memory_bytes=memory_bytes)
 
@@ -155,3 +155,8 @@ class FaultLog:
             return sum(
                 count for uuid, count in self._counts.items() if not gpu_uuids or uuid in gpu_uuids
             )
+
+
+def _label(text: str) -> str:
+    """A driver's text as the wire takes it: printable and short."""
+    return "".join(c for c in text if c.isprintable())[:_NAME_CHARACTERS_MAX]

@@ -73,7 +73,7 @@ def _wire(gpu: Json) -> Json:
     return {
         "uuid": gpu["uuid"],
         "sm": shapes.kept(shapes.SM, gpu.get("sm")),
-        "name": str(gpu.get("name") or "")[:NAME_CHARACTERS_MAX],
+        "name": _label(str(gpu.get("name") or "")),
         "memory_bytes": memory if shapes.is_count(memory) else 0,
     }
 
@@ -94,3 +94,8 @@ def platform(reading: Json, *, amd: bool, ascend: bool, intel: bool) -> str:
     if ascend:
         return "npu"
     return "xpu" if intel else "none"
+
+
+def _label(text: str) -> str:
+    """A driver's text as the wire takes it: printable and short."""
+    return "".join(c for c in text if c.isprintable())[:NAME_CHARACTERS_MAX]

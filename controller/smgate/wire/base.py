@@ -25,8 +25,8 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,11
 Code = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_:.-]{0,79}$(?!\n)")]
 """A stable machine-readable reason."""
 
-Text = Annotated[str, msgspec.Meta(max_length=200)]
-"""A short label such as a GPU's product name. Never a log line."""
+Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$(?!\n)")]
+"""A short label such as a GPU's product name. Never a log line, and nothing a terminal obeys."""
 
 Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8,64}$(?!\n)")]
 """Lower-case hexadecimal digest."""
