@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import ManualClock
-from smgate.domain import alarms, decisions, exposure, waits, waves
-from smgate.domain.state import Fleet, Unit
+from smgate.domain import alarms, decisions, exposure, rules, waits, waves
+from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso, show_wait
 from smgate.log import memory, port, verify
@@ -267,7 +267,9 @@ def snapshot(fleet: Fleet, now_us: int) -> dict[str, Any]:
     units = [fleet.units[name] for name in sorted(fleet.units) if fleet.units[name].live]
     return {
         "overrides": {
-            unit.id: _override(unit, unit.override) for unit in units if unit.override is not None
+            unit.id: _override(fleet, unit, unit.override, now_us)
+            for unit in units
+            if unit.override is not None
         },
         "rollouts": {name: _rollout(fleet, name) for name in sorted(fleet.rollouts)},
         "kernel_keys": {key: fleet.keys[key].standing for key in sorted(fleet.keys)},
@@ -291,14 +293,19 @@ def snapshot(fleet: Fleet, now_us: int) -> dict[str, Any]:
     }
 
 
-def _override(unit: Unit, override: decisions.OverrideSet) -> dict[str, Any]:
+def _override(
+    fleet: Fleet, unit: Unit, override: decisions.OverrideSet, now_us: int
+) -> dict[str, Any]:
     would = override.would
+    # A unit is not told anew when only its further reasons change; here they are as of now.
+    fresh = rules.decide_unit(fleet, unit.id, now_us).event
+    also = fresh.also if fresh.code == override.code else override.also
     return {
         "form": override.form,
         "value": override.value,
         "code": override.code,
         "sentence": override.sentence,
-        "also": list(override.also),
+        "also": list(also),
         "would": None
         if would is None
         else {"form": would.form, "value": would.value, "code": would.code},
@@ -332,22 +339,31 @@ def _effective(unit: Unit) -> list[dict[str, Any]]:
 
 def _rollout(fleet: Fleet, name: str) -> dict[str, Any]:
     rollout = fleet.rollouts[name]
-    shown = []
-    for wave in rollout.waves:
-        counted = waves.tally(fleet, rollout, wave)
-        result, sentence = waves.verdict(rollout, counted)
-        shown.append(
-            {
-                "wave": wave.number,
-                "units": list(wave.units),
-                "verdict": wave.verdict or result,
-                "sentence": sentence,
-                "good": list(counted.good),
-                "bad": list(counted.bad),
-                "pending": list(counted.pending),
-            }
-        )
-    return {"phase": rollout.phase, "halted_code": rollout.halted_code, "waves": shown}
+    return {
+        "phase": rollout.phase,
+        "halted_code": rollout.halted_code,
+        "author": rollout.author,
+        "approver": rollout.approver,
+        "completed_keys": list(rollout.completed_keys),
+        "waves": [_wave(fleet, rollout, wave) for wave in rollout.waves],
+    }
+
+
+def _wave(fleet: Fleet, rollout: Rollout, wave: Wave) -> dict[str, Any]:
+    counted = waves.tally(fleet, rollout, wave)
+    result, sentence = waves.verdict(rollout, counted)
+    # What was good when the wave was judged stays so, unless it went bad after all.
+    good = {*counted.good, *wave.good} - set(counted.bad)
+    return {
+        "wave": wave.number,
+        "units": list(wave.units),
+        "verdict": wave.verdict or result,
+        "sentence": sentence if wave.verdict is None else None,
+        "good": sorted(good),
+        "bad": sorted(counted.bad),
+        "pending": sorted(set(counted.pending) - good),
+        "silent": sorted(set(counted.silent) - good),
+    }
 
 
 def run_text(text: str) -> dict[str, Any]:
