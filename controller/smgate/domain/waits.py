@@ -175,7 +175,7 @@ def collect(fleet: Fleet, now_us: int) -> list[Wait]:
             sentence=f"Checks {', '.join(wanted.checks)} are asked of {wanted.node}.",
             next_step="Nothing: a check that does not answer counts for nothing.",
         )
-        for wanted in fleet.wanted.values()
+        for wanted in (fleet.wanted[name] for name in sorted(fleet.wanted))
         if wanted.open
     )
     found.extend(_standing_orders(fleet, now_us))
