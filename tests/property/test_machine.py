@@ -1,0 +1,321 @@
+"""Random histories by the real commands and facts: what must hold whatever happens."""
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import given
+from tests.property import histories, watched
+
+from smgate.domain import commands, decisions, facts, planner, policy, values
+
+NODES = ("a", "b", "c")
+SMS = {"a": "10.7", "b": "10.7", "c": "10.7", "x": "10.3", "y": "9.0", "z": "8.0"}
+BUILDS = {
+    "good": given.BUILD,
+    "newer": given.build(flashinfer_version="0.7.3"),
+    "unread": given.build(flashinfer_version=None),
+    "old torch": given.build(torch_cuda="12.6"),
+    "odd torch": given.build(torch_cuda="nightly"),
+    "unknown sglang": given.build(sglang_version="0.5.24"),
+}
+PLANS = {
+    "all": policy.RolloutPlan(
+        id="", gate=given.GATE, sm="10.7", waves=(policy.Wave(percent=100),), max_in_flight=100
+    ),
+    "careful": policy.RolloutPlan(
+        id="",
+        gate=given.GATE,
+        sm="10.7",
+        waves=(policy.Wave(count=1), policy.Wave(percent=50), policy.Wave(percent=100)),
+        min_sample=1,
+        bake_s=60,
+    ),
+    "tolerant": policy.RolloutPlan(
+        id="",
+        gate=given.GATE,
+        sm="10.7",
+        waves=(policy.Wave(count=2), policy.Wave(percent=100)),
+        failures_max=9,
+        failure_percent=90,
+        success_percent=10,
+        bake_s=60,
+        max_in_flight=2,
+    ),
+}
+LAUNCHES = {
+    "plain": {},
+    "explicit": {"asked_runner": "triton", "asked_runner_in": "argv"},
+    "target by hand": {"asked_runner": given.TARGET, "asked_runner_in": "argv"},
+    "expert parallel": {"asked_a2a": "deepep"},
+    "unread argv": {"argv_read": False},
+    "unread model": {"model": None},
+    "no driver": {"sm": None},
+    "draft": {"draft_asserts_auto": True},
+    "top level": {"model": given.ONLY_TOP_LEVEL, "model_digest": given.ONLY_TOP_LEVEL.digest},
+}
+
+mostly = st.sampled_from([True, True, True, False])
+nodes = st.sampled_from([*NODES, *NODES, *SMS])
+candidates = st.sampled_from(NODES)
+units = st.sampled_from([*SMS, "two"])
+builds = st.sampled_from(["good", "good", "good", *BUILDS])
+shapes = st.sampled_from(["plain", "plain", "plain", *LAUNCHES])
+runners = st.sampled_from([given.TARGET, "marlin", "auto", "triton"])
+rollouts = st.sampled_from(["r1", "r2", "r3"])
+
+
+class Fleet(RuleBasedStateMachine):
+    """A small fleet: three SM107, one each of SM103, SM90 and SM80, a server over two nodes, a pool."""
+
+    def __init__(self):
+        super().__init__()
+        self.fleet = watched.Watched(min_gpu_sets=2, breaker_bad_units=2)
+
+    @initialize(enforced=mostly, qualified=mostly, running=mostly)
+    def begin(self, enforced, qualified, running):
+        for node, sm in SMS.items():
+            self.fleet.node(node, sm=sm)
+        self.fleet.node("m", "n")
+        if enforced:
+            for sm in set(SMS.values()):
+                self.fleet.enforce(sm)
+        if qualified:
+            self.fleet.qualified()
+        for node in NODES:
+            self.fleet.launch(node)
+        if running:
+            self.fleet.rollout()
+
+    # What nodes do
+
+    @rule(node=nodes, build=builds, shape=shapes)
+    def launch(self, node, build, shape):
+        self.fleet.launch(node, **{"sm": SMS[node], "build": BUILDS[build], **LAUNCHES[shape]})
+
+    @rule(node=candidates, build=builds)
+    def restart(self, node, build):
+        self.fleet.launch(node, build=BUILDS[build])
+        if self.fleet.unit(node).launch.decided is not None:
+            self.fleet.applies(node)
+            self.fleet.serves(node, self.fleet.decided(node).value or "auto")
+
+    @rule(rank=st.integers(0, 1), build=builds, shape=shapes)
+    def launch_of_several_nodes(self, rank, build, shape):
+        changes = {"build": BUILDS[build], **LAUNCHES[shape]}
+        self.fleet.launch("mn"[rank], nnodes=2, node_rank=rank, unit_name="two", **changes)
+
+    @rule(rank=st.integers(0, 1), runner=runners)
+    def serve_on_several_nodes(self, rank, runner):
+        self.fleet.serves("mn"[rank], runner, nnodes=2, node_rank=rank, unit_name="two")
+
+    @rule(node=nodes, runner=runners)
+    def serve(self, node, runner):
+        self.fleet.serves(node, runner)
+
+    @rule(node=nodes, code=st.sampled_from([None, 0, 1]))
+    def leave(self, node, code):
+        self.fleet.instance(node, "exited", exit_code=code)
+
+    @rule(node=candidates, seconds=st.sampled_from([30, 60, 600]))
+    def bake(self, node, seconds):
+        self.fleet.bakes(node, seconds)
+
+    @rule(
+        node=st.sampled_from([*NODES, *given.POOL, "m"]),
+        build=builds,
+        outcome=st.sampled_from(["passed", "passed", "failed", "error", "timeout", "skipped"]),
+        check=st.sampled_from(policy.KIMI_K3.required_checks),
+        control=st.sampled_from(["caught", "caught", "missed", "not_run"]),
+    )
+    def check(self, node, build, outcome, check, control):
+        made = BUILDS[build]
+        self.fleet.check(node, check, outcome, made=made, negative_control=control)
+
+    @rule(node=candidates)
+    def fault(self, node):
+        self.fleet.says(node, facts.GpuFaultSeen(gpu_uuid=f"GPU-{node}", xid=79))
+
+    @rule(node=candidates, phase=st.sampled_from(["imminent", "active", "crashed", None]))
+    def fallback(self, node, phase):
+        if phase is None:
+            self.fleet.says(node, facts.MemoryFallbackCleared(instance_id="k3"))
+        else:
+            self.fleet.says(node, facts.MemoryFallbackSeen(instance_id="k3", phase=phase))
+
+    @rule(node=candidates, closed=st.booleans())
+    def gap(self, node, closed):
+        self.fleet.says(node, facts.GapNoticed(lost_outbox_id="box", closed=closed))
+
+    @rule(seconds=st.sampled_from([1, 60, 100, 301, 3600, 8 * 86400]), silent=st.sets(candidates))
+    def time_passes(self, seconds, silent):
+        self.fleet.later(seconds, silent=silent)
+
+    # What people do
+
+    @rule(
+        gate=st.sampled_from(
+            [
+                commands.SetGateMode(gate=given.GATE, sm="10.7", mode="observe", reason="r"),
+                commands.SetGateMode(gate=given.GATE, sm="10.7", mode="enforce", reason="r"),
+                commands.DisableGate(gate=given.GATE, reason="r"),
+                commands.EnableGate(gate=given.GATE, reason="r"),
+                commands.LiftFreeze(id="f", reason="r"),
+                commands.ResetBreaker(reason="r"),
+                commands.PublishIssue(
+                    issue=policy.KnownIssue(id="i", title="t", match={"flashinfer": ("0.7.3",)}),
+                    reason="r",
+                ),
+                commands.WithdrawIssue(issue_id="i", reason="r"),
+                commands.PublishPolicy(
+                    policy=policy.Policy(min_gpu_sets=2, exposure_limit_units=2), reason="r"
+                ),
+            ]
+        )
+    )
+    def steer_the_fleet(self, gate):
+        self.fleet.tries(gate)
+
+    @rule(
+        unit=units,
+        kind=st.sampled_from(
+            [
+                commands.ExcludeUnit,
+                commands.IncludeUnit,
+                commands.UnpinUnit,
+                commands.AdoptFlag,
+                commands.AcceptUnit,
+                commands.TakeBackUnit,
+                commands.ReleaseUnit,
+            ]
+        ),
+    )
+    def steer_a_unit(self, unit, kind):
+        self.fleet.tries(kind(unit=unit, reason="r"))
+
+    @rule(unit=units, pin=st.sampled_from([("on", False), ("on", True), ("off", False)]))
+    def pin(self, unit, pin):
+        direction, glass = pin
+        self.fleet.tries(
+            commands.PinUnit(unit=unit, direction=direction, break_glass=glass, reason="r")
+        )
+
+    @rule(name=rollouts, plan=st.sampled_from(sorted(PLANS)))
+    def propose(self, name, plan):
+        plan = replace(PLANS[plan], id=name)
+        self.fleet.tries(commands.ProposeRollout(plan=plan, reason="r"))
+        self.fleet.tries(commands.ApproveRollout(rollout=name, reason="r"), by="bob")
+        self.fleet.tries(commands.StartRollout(rollout=name, reason="r"))
+
+    @rule(name=rollouts)
+    def resume(self, name):
+        self.fleet.tries(commands.ResumeRollout(rollout=name, reason="r"))
+
+    # What may change nothing that stands
+
+    def unchanged_by(self, happens):
+        overrides, grants = self.fleet.standing_overrides(), self.fleet.standing_grants()
+        happens()
+        after = self.fleet.standing_overrides()
+        assert {unit: after.get(unit) for unit in overrides} == overrides
+        assert self.fleet.standing_grants() == grants
+
+    @rule()
+    def declare_a_freeze(self):
+        self.unchanged_by(
+            lambda: self.fleet.tries(commands.DeclareFreeze(id="f", reason="r"), role="operator")
+        )
+
+    @rule()
+    def trip_the_breaker(self):
+        def trip():
+            if self.fleet.state.breaker_position is None:
+                tripped = decisions.BreakerTripped(units=("a", "b"), window_s=60)
+                self.fleet.record(tripped, "controller")
+                self.fleet.settle()
+
+        self.unchanged_by(trip)
+
+    @rule(
+        name=rollouts,
+        kind=st.sampled_from([commands.PauseRollout, commands.HaltRollout, commands.AbortRollout]),
+    )
+    def stop_a_rollout(self, name, kind):
+        self.unchanged_by(lambda: self.fleet.tries(kind(rollout=name, reason="r"), role="operator"))
+
+    @rule(seconds=st.sampled_from([1, 600, 7 * 86400]))
+    def lose_the_controller(self, seconds):
+        self.unchanged_by(lambda: self.fleet.away(seconds))
+
+    @rule()
+    def lose_every_node(self):
+        self.unchanged_by(lambda: self.fleet.later(301, silent=self.fleet.state.nodes))
+
+    @precondition(lambda self: self.open_waves())
+    @rule()
+    def serve_out_the_open_waves(self):
+        """Members are restarted, serve and bake; if that completes a rollout, what stands stays."""
+        for name in self.open_waves():
+            unit = self.fleet.state.units[name]
+            node = next((node for node in NODES if name.startswith(f"{node}:")), None)
+            if node is None or unit.launch is None or not unit.live:
+                continue
+            self.fleet.launch(node, build=unit.launch.ranks[0].planned.build)
+            if self.fleet.unit(node).launch.decided is None:
+                continue
+            self.fleet.applies(node)
+            self.fleet.serves(node, self.fleet.decided(node).value or "auto")
+            overrides, grants = self.fleet.standing_overrides(), self.fleet.standing_grants()
+            completed = len(self.fleet.seen(decisions.RolloutCompleted))
+            self.fleet.bakes(node, 1800)
+            if len(self.fleet.seen(decisions.RolloutCompleted)) > completed:
+                assert grants <= self.fleet.standing_grants()
+                for unit_id, told in self.fleet.standing_overrides().items():
+                    assert told in (overrides[unit_id], ("append", given.TARGET))
+
+    def open_waves(self):
+        waves = [rollout.open_wave for rollout in self.fleet.state.rollouts.values()]
+        return [unit for wave in waves if wave is not None for unit in wave.units]
+
+    # What holds always
+
+    @invariant()
+    def planning_again_gives_nothing(self):
+        assert planner.plan(self.fleet.state, self.fleet.now_us).events == ()
+
+    @invariant()
+    def what_is_told_to_stand_is_one_that_may(self):
+        for unit in self.fleet.state.units.values():
+            override = unit.override
+            if override is None or override.value != given.TARGET or not unit.live:
+                continue
+            assert override.form in ("append", "keep")
+            assert override.given_for.sm in ("10.0", "10.3", "10.7")
+            assert override.given_for.a2a == "none"
+
+    @invariant()
+    def every_wait_has_an_owner_and_a_next_step(self):
+        assert all(wait.owner and wait.next_step and wait.sentence for wait in self.fleet.waits)
+
+    def teardown(self):
+        histories.recomputes(self.fleet.history)
+        histories.replays(self.fleet.history, self.fleet.now_us)
+
+
+TestFleet = Fleet.TestCase
+TestFleet.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def test_the_machine_reaches_what_it_is_about():
+    """The first steps that the machine takes do lead to a grant, so its invariants are not idle."""
+    fleet = watched.Watched(min_gpu_sets=2).enforce().qualified()
+    fleet.node("a")
+    fleet.launch("a", gpus=(values.Gpu(uuid="GPU-a", sm="10.7"),))
+    fleet.rollout()
+    assert fleet.standing_grants()
+    assert fleet.told_launch

@@ -1,0 +1,134 @@
+"""A fleet that watches what the controller records: what must hold in every history, as it happens."""
+
+from __future__ import annotations
+
+from tests import given
+
+from smgate.domain import decisions, errors, outcome, readings
+
+ENDS = {
+    "pinned_off",
+    "self_test_failed",
+    "rolled_back_here",
+    "unit_disagreed_here",
+    "fault_in_service",
+}
+"""All that may ever end a grant. No freeze, breaker, pause, halt, abort, completion or silence."""
+
+
+class Watched(given.Fleet):
+    """The fleet of the given language, with the invariants checked at every event."""
+
+    def __init__(self, **numbers):
+        self.told_launch: dict[str, tuple[str, str | None]] = {}
+        super().__init__(**numbers)
+
+    def record(self, event, actor):
+        if isinstance(event, decisions.Granted):
+            self._may_start(event)
+        if isinstance(event, decisions.WaveOpened):
+            assert not self.state.freezes
+            assert self.state.breaker_position is None
+            assert self.state.rollouts[event.rollout].phase == "running"
+        if isinstance(event, decisions.GrantEnded):
+            assert event.code in ENDS
+        if isinstance(event, decisions.OverrideSet):
+            self._may_be_told(event)
+        return super().record(event, actor)
+
+    def _may_start(self, event):
+        """Nothing starts while anything stands against it, as the log has it at this moment."""
+        fleet, unit = self.state, self.state.units[event.unit]
+        assert not fleet.freezes
+        assert fleet.breaker_position is None
+        assert event.kernel_keys
+        assert all(fleet.keys[key].standing == "qualified" for key in event.kernel_keys)
+        assert unit.adoption != "adopted"
+        assert not unit.excluded
+        assert not unit.released
+        rollout = fleet.rollouts.get(event.rollout or "")
+        if event.code == "granted":
+            assert rollout is not None
+            assert rollout.phase == "running"
+            assert any(event.unit in wave.units for wave in rollout.waves)
+        else:
+            assert event.code == "standing"
+            assert any(one.phase == "completed" for one in fleet.rollouts.values())
+        for rank in unit.known_ranks.values():
+            node = fleet.nodes[rank.node]
+            assert not node.silent
+            assert not node.gaps
+            assert fleet.mode_of(given.GATE, fleet.sm_of(rank.gpu_uuids[0]) or "") == "enforce"
+            for key in event.kernel_keys:
+                assert not any((uuid, key) in fleet.gpu_memory for uuid in rank.gpu_uuids)
+
+    def _may_be_told(self, event):
+        """One value for all ranks of a launch, and none that its SGLang would die of."""
+        unit = self.state.units[event.unit]
+        late = is_late_copy(self.state, event)
+        for launch_id in event.launch_ids:
+            said = self.told_launch.setdefault(launch_id, (event.form, event.value))
+            assert said == (event.form, event.value), "the ranks of one launch were split"
+        if event.value is None or late:
+            return
+        ranks = {**unit.known_ranks, **(unit.launch.ranks if unit.launch else {})}
+        assert ranks
+        for rank in ranks.values():
+            sms = {self.state.sm_of(uuid) for uuid in rank.gpu_uuids}
+            for sm in sms:
+                assert sm is not None
+                refusal = outcome.raises(
+                    runner=event.value,
+                    a2a=readings.rank_a2a(rank),
+                    sm=sm,
+                    sglang_version=rank.planned.build.sglang_version or "",
+                    torch_cuda=readings.torch_cuda(rank.planned.build) or "13.0",
+                )
+                assert refusal is None
+                if event.value == given.TARGET:
+                    assert sm in ("10.0", "10.3", "10.7")
+                    assert len(sms) == 1
+        if event.value == given.TARGET and event.form == "append":
+            glass = unit.pin is not None and unit.pin.break_glass
+            pinned = unit.pin is not None and unit.pin.direction == "on"
+            if event.given_for.sm == "10.7":
+                assert pinned or readings.grant_in_force(self.state, unit) is not None
+            for rank in ranks.values():
+                key = readings.rank_key(self.state, rank)
+                failed = [u for u in rank.gpu_uuids if (u, key) in self.state.gpu_memory]
+                assert glass or not failed, "a key that failed here was offered again"
+
+    def tries(self, command, **who):
+        """A command that may be refused, as people's are."""
+        try:
+            return self.orders(command, **who)
+        except errors.RejectedError:
+            return None
+
+    def standing_overrides(self):
+        """What every live unit is told, where its launch is decided."""
+        return {
+            unit.id: (unit.override.form, unit.override.value)
+            for unit in self.state.units.values()
+            if unit.live
+            and unit.override is not None
+            and (unit.launch is None or unit.launch.decided is not None)
+        }
+
+    def standing_grants(self):
+        """Every grant that stands."""
+        return {
+            (unit.id, grant.kernel_keys)
+            for unit in self.state.units.values()
+            for grant in unit.grants
+        }
+
+
+def is_late_copy(fleet, event):
+    """True for the copy of a decision that a rank gets which came after it.
+
+    Recognised by its launch ids: an `override_set` that names launches is a launch's first
+    decision, unless the launch was decided before; standing decisions name none.
+    """
+    launch = fleet.units[event.unit].launch
+    return bool(event.launch_ids) and launch is not None and launch.decided is not None
