@@ -24,6 +24,9 @@ create_runner  {runner, a2a, sm, torch_cuda} -> Mxfp4MoEMethod and its create_mo
 create_many    {cases: [...]} -> [answers of create_runner]
 weights        {runner, a2a, sm, torch_cuda, experts, hidden, intermediate} -> weights created,
                filled and processed: dtypes and bytes before and after, and the upcasts made
+parameters     {runner, a2a, sm, torch_cuda, experts, hidden, intermediate, with_bias} -> what
+               create_weights makes: {name: {dtype, bytes, shape}}, on the meta device
+parameters_many {cases: [...]} -> [answers of parameters]
 loader         {quantization_config} -> {"sees_mxfp4": bool}: CompressedTensorsConfig's own answer
 choices        {} -> {"runner": [...], "a2a": [...]}: what the argument parser accepts
 """

@@ -228,6 +228,22 @@ def weights(runner, a2a, sm, torch_cuda, experts, hidden, intermediate):
     return {"before": before, "after": after, "upcasts": list(worker_stubs.UPCASTS), "error": error}
 
 
+def parameters(runner, a2a, sm, torch_cuda, experts, hidden, intermediate, with_bias):
+    """What create_weights makes, in full size: on the meta device nothing takes memory."""
+    config = _k3_config(experts, hidden, intermediate)
+    with _moe_method(runner, a2a, sm, torch_cuda) as method, torch.device("meta"):
+        layer = _layer(config)
+        method.create_weights(layer, experts, hidden, intermediate, torch.bfloat16, with_bias)
+    return {
+        name: {**told, "shape": list(getattr(layer, name).shape)}
+        for name, told in _parameters(layer).items()
+    }
+
+
+def parameters_many(cases):
+    return [parameters(**case) for case in cases]
+
+
 def loader(quantization_config):
     from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import (
         CompressedTensorsConfig,
@@ -276,6 +292,8 @@ OPERATIONS = {
         create_runner,
         create_many,
         weights,
+        parameters,
+        parameters_many,
         loader,
         choices,
     )
