@@ -26,6 +26,7 @@ from smgate.cli import (
     gates,
     issues,
     log,
+    memory,
     nodes,
     policy,
     rollouts,
@@ -62,6 +63,7 @@ for _module in (
     log,
     tokens,
     database,
+    memory,
     simulate,
     topics,
 ):
