@@ -175,7 +175,8 @@ class Poller:
         if answer.status == _NO_CONTENT:
             return self._reached()
         if answer.status != _OK:
-            return self._failed(f"http_{answer.status}", reachable=True)
+            code = controller_link.problem_code(answer.body) or f"http_{answer.status}"
+            return self._failed(code, reachable=True)
         try:
             changed = self._holder.take(answer.body)
         except RefusedError as exc:

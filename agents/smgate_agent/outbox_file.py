@@ -7,12 +7,15 @@ begins) and *unavailable* (disk full, I/O error: the caller goes on without, and
 from __future__ import annotations
 
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from smgate_agent import clock, files
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -135,6 +138,12 @@ class OutboxFile:
         if not self._id_path.exists():
             self.remember_id(UNKNOWN_OUTBOX)
         aside = f".damaged-{self._clock.now_us()}"
+        log.error(
+            "The outbox %s is damaged: it is kept as %s%s, and a new one begins with a gap.",
+            self._path,
+            self._path.name,
+            aside,
+        )
         for suffix in ("", "-wal", "-shm"):
             part = self._path.with_name(self._path.name + suffix)
             with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from smgate_agent import (
     gate_socket,
     identity,
     metrics,
+    news,
     nvml,
     outbox,
     watch,
@@ -53,6 +55,7 @@ _RESTART_THREAD_S: Final = 5.0
 _STOP_S: Final = 0.5
 """Threads get this long; what they would still do is durable or is done again after a start."""
 _XID_WAIT_MS: Final = 1000
+_METRICS_RETRY_S: Final = 30.0
 
 
 class AlreadyRunningError(Exception):
@@ -121,6 +124,8 @@ class Resident:
         self._status_due_s = 0.0
         self._trim_due_s = edges.clock.monotonic_s() + _TRIM_FIRST_S
         self._status: bytes = b""
+        self._news = news.News(log)
+        self._metrics_due_s = edges.clock.monotonic_s()
 
     def ask_to_stop(self) -> None:
         """From a signal handler: end soon."""
@@ -133,8 +138,6 @@ class Resident:
         """Run until asked to stop."""
         try:
             allocator.limit_arenas()
-            if self._settings.metrics_port:
-                self.metrics.serve(self._settings.metrics_port)
             self._start("gpus", self._watch_gpus)
             self._node_known.wait(_NODE_FIRST_S)
             for watcher in self._watchers:
@@ -150,11 +153,27 @@ class Resident:
     def _round(self) -> None:
         now_s = self._edges.clock.monotonic_s()
         self._follow_credential()
+        self._serve_metrics(now_s)
         self._close_gap()
         self._show(now_s)
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + _TRIM_PERIOD_S
             allocator.trim()
+
+    def _serve_metrics(self, now_s: float) -> None:
+        """A port that another process has costs the metrics, for as long as it has it."""
+        port = self._settings.metrics_port
+        if not port or now_s < self._metrics_due_s:
+            return
+        try:
+            self.metrics.serve(port)
+        except OSError as exc:
+            self._metrics_due_s = now_s + _METRICS_RETRY_S
+            said = f"No metrics at 127.0.0.1:{port} ({exc}); everything else goes on."
+            self._news.say("metrics", said, level=logging.WARNING)
+        else:
+            self._metrics_due_s = math.inf
+            self._news.say("metrics", f"Metrics at http://127.0.0.1:{port}/metrics.")
 
     def _follow_credential(self) -> None:
         """Talk to the controller as soon as the node is enrolled, and anew when it is again."""
@@ -289,6 +308,9 @@ class Resident:
         self.metrics.enrolled.set(self._credential is not None)
         self.metrics.last_acknowledged.set((standing.last_acknowledged_at_us or 0) / 1e6)
         self.metrics.generation.set(held.generation if held is not None else 0)
+        self._news.enrolment(self._credential, self._state_dir)
+        self._news.links(self._links)
+        self._news.outbox(standing, self._state_dir / OUTBOX_FILE)
         status = msgspec.json.encode(
             {
                 "pid": os.getpid(),
