@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -13,7 +14,12 @@ from pathlib import Path
 from smgate.sim.node import SimulatedNodeError
 from smgate.sim.processes import DemoError
 from smgate.sim.stage import Demo
-from smgate.sim.story import say, tell
+from smgate.sim.story import say, tell, what_next
+
+
+def _stop(*_: object) -> None:
+    """A closed terminal or a SIGTERM ends what was started, as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,6 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, default=Path(".demo"), help="Folder for its files.")
     args = parser.parse_args(argv)
     demo = Demo(args.state.resolve())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     began = time.monotonic()
     try:
         demo.set_up()
@@ -32,9 +40,13 @@ def main(argv: list[str] | None = None) -> int:
         say(f"   controller {demo.url}; agent state in {os.path.relpath(agent_state)}")
         say(f"   this machine: {' '.join(demo.agent_says().split())}")
         tell(demo)
+        what_next(demo, ended=args.once)
         summary = demo.summary()
         say()
-        say(f"   Done in {time.monotonic() - began:.0f} s. The log stays in {demo.database.name}.")
+        say(
+            f"   Done in {time.monotonic() - began:.0f} s. "
+            f"The log stays in {os.path.relpath(demo.database)} until the next run."
+        )
         if not args.once:
             say(json.dumps(summary))
             say("   Ctrl-C ends it.")

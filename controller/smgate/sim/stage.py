@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -39,6 +40,12 @@ max_in_flight: 4
 bake_s: 2
 wave_timeout_s: 600
 """
+AGENT: Final = """\
+# The demonstration's agent keeps away from the one that may run on this machine.
+state_dir = {state}
+socket = {socket}
+metrics_port = 0
+"""
 
 
 class Demo:
@@ -58,8 +65,7 @@ class Demo:
 
     def set_up(self) -> None:
         """A fresh log, two people, a controller."""
-        shutil.rmtree(self.state, ignore_errors=True)
-        self.state.mkdir(parents=True)
+        self._clear()
         (self.state / "policy.yaml").write_text(POLICY)
         (self.state / "plan.yaml").write_text(PLAN)
         database = f"sqlite:///{self.database}"
@@ -81,6 +87,12 @@ class Demo:
         processes.wait_ready(self.url, serve, log)
         token = (self.state / "alice.token").read_text().strip()
         self.reading.headers["Authorization"] = f"Bearer {token}"
+
+    def _clear(self) -> None:
+        if self.state.exists() and any(self.state.iterdir()) and not self.database.exists():
+            raise DemoError(f"{self.state} has other files than a demonstration's; empty it first.")
+        shutil.rmtree(self.state, ignore_errors=True)
+        self.state.mkdir(parents=True)
 
     def _offline(self, *args: str) -> str:
         done = subprocess.run(  # noqa: S603  our own program
@@ -113,6 +125,12 @@ class Demo:
     def start_agent(self) -> str:
         """Enrol and run the real agent of this machine; its own status line."""
         state = self.state / "agent"
+        config = self.state / "agent.toml"
+        config.write_text(
+            AGENT.format(
+                state=json.dumps(str(state)), socket=json.dumps(str(self.state / "agent.sock"))
+            )
+        )
         enrolled = subprocess.run(  # noqa: S603  our own program
             [
                 str(processes.BIN / "smgate-agent"),
@@ -123,8 +141,8 @@ class Demo:
                 str(self.state / "join.token"),
                 "--node",
                 "this-machine",
-                "--state-dir",
-                str(state),
+                "--config",
+                str(config),
             ],
             capture_output=True,
             text=True,
@@ -133,7 +151,7 @@ class Demo:
         )
         if enrolled.returncode != 0:
             raise DemoError(f"smgate-agent enroll: {enrolled.stderr}")
-        self._spawn("smgate-agent", "run", "--state-dir", str(state), log=self.state / "agent.log")
+        self._spawn("smgate-agent", "run", "--config", str(config), log=self.state / "agent.log")
         return str(state)
 
     def agent_says(self) -> str:
@@ -142,8 +160,8 @@ class Demo:
             [
                 str(processes.BIN / "smgate-agent"),
                 "status",
-                "--state-dir",
-                str(self.state / "agent"),
+                "--config",
+                str(self.state / "agent.toml"),
             ],
             capture_output=True,
             text=True,

@@ -36,7 +36,6 @@ def tell(demo: Demo) -> None:
     _roll_out(demo)
     _suspect(demo)
     _fall_back(demo)
-    _what_next(demo)
 
 
 def _left_alone(demo: Demo) -> None:
@@ -179,10 +178,14 @@ def _fall_back(demo: Demo) -> None:
     say(indented(demo.alice.run("alarm", "ls")))
 
 
-def _what_next(demo: Demo) -> None:
+def what_next(demo: Demo, *, ended: bool) -> None:
+    """The commands a newcomer would try; where the controller has ended, how to serve its log."""
     heading(7, "What to type next")
     binary = processes.BIN / "smgate"
     shown = os.path.relpath(binary)
+    if ended:
+        listen = demo.url.removeprefix("http://")
+        say(f"   {shown} serve --database sqlite:///{demo.database} --listen {listen} &")
     say(
         f"   export SMGATE_URL={demo.url} SMGATE_TOKEN_FILE={os.path.relpath(demo.state)}/alice.token"
     )
