@@ -10,5 +10,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-transcripts",
         action="store_true",
-        help="write tests/simulation/scenarios/*.out anew from what the scenarios do",
+        help="write the transcripts of tests/simulation and the schema of its format anew",
     )

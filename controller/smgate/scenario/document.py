@@ -113,6 +113,9 @@ KINDS: Final[dict[str, type[Step]]] = {
 }
 """The field that says what a step is."""
 
+FIELDS: Final = frozenset(field for kind in KINDS.values() for field in kind.__struct_fields__)
+"""Every field that any step may have."""
+
 FACTS: Final = tuple(kind.__struct_config__.tag for kind in get_args(facts.Payload))
 """Names of the facts, in the order of `wire.facts`."""
 
@@ -209,6 +212,11 @@ def _step(item: object, index: int, lines: Lines) -> Planned:
     if not isinstance(item, dict):
         raise ScenarioError("A step is a mapping, such as {at: 0, look: true}.", line=line)
     given = [kind for kind in KINDS if kind in item]
+    unknown = next((name for name in item if name not in FIELDS), None)
+    if unknown is not None:
+        raise ScenarioError(
+            f"A step has no field `{unknown}`.", line=_line(lines, (*path, unknown))
+        )
     if len(given) != 1:
         raise ScenarioError(
             f"A step has exactly one of {', '.join(KINDS)}; this has {', '.join(given) or 'none'}.",

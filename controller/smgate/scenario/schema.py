@@ -39,7 +39,7 @@ def _bounded(schema: object, name: str = "") -> None:
     if schema.get("type") == "string" and not {"pattern", "enum"} & set(schema):
         schema.setdefault("maxLength", strict.REASON_MAX if name == "reason" else strict.TEXT_MAX)
         schema["pattern"] = PRINTABLE
-    elif schema.get("type") == "integer":
+    elif schema.get("type") in ("integer", "number"):
         schema.setdefault("minimum", -strict.INT_MAX)
         schema.setdefault("maximum", strict.INT_MAX)
     elif schema.get("type") == "array":

@@ -24,6 +24,8 @@ DEPTH_MAX: Final = 64
 NODES_MAX: Final = 2_000_000
 """Values in one document, with aliases written out: a few lines of aliases can mean billions."""
 MERGE: Final = "<<"
+EXACT: Final = 1 << 53
+"""Below this every whole number has a float of its own."""
 TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("bool", "null", "int", "float", "str", "map", "seq")
 )
@@ -179,7 +181,7 @@ class _Builder:
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise YamlError(f"{node.value} is no number that can be stored.", line)
-            if value.is_integer():  # JSON has one kind of number: 1.0 is 1
+            if value.is_integer() and abs(value) < EXACT:  # JSON has one kind of number: 1.0 is 1
                 return int(value)
         if isinstance(value, str) and _HALF.search(value):
             raise YamlError("Half a character: a surrogate without its other half.", line)
