@@ -256,6 +256,7 @@ def test_why_at_an_earlier_moment_gives_the_earlier_answer(bench: cb.Bench) -> N
         ("yesterday", 422, "bad_moment"),
         ("2001-01-01T00:00:00Z", 404, "unknown_unit"),
         ("9" * 40, 422, "bad_moment"),
+        ("2999-01-01T00:00:00Z", 422, "bad_moment"),
     ],
 )
 def test_why_at_a_moment_without_an_answer_says_so(

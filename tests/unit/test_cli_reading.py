@@ -291,3 +291,15 @@ def test_a_log_that_was_changed_is_an_error_with_the_row(api: FakeApi, cli: Cli)
     assert "changed at 3" in result.err
     api.routes["GET /v1/log/verify"] = (200, {"ok": True, "chain": "ab", "first_bad": None})
     assert cli("log", "verify").code == 0
+
+
+def test_an_alarm_names_the_unit_to_ask_about(api: FakeApi, cli: Cli) -> None:
+    api.routes["GET /v1/alarms"] = cli_fakes.listed(
+        {"id": "e1", "cause": "bf16", "unit_count": 3, "units": ["k3-a", "k3-b", "k3-c"]},
+        {"id": "e2", "cause": "log_gap", "unit_count": 0, "units": []},
+    )
+    header, first, second = cli("alarm", "ls").out.splitlines()
+    assert "WHICH" in header
+    assert "k3-a +2" in first
+    assert "k3-a" not in second
+    assert "k3-b" in cli("alarm", "ls", "-o", "wide").out

@@ -133,6 +133,25 @@ def test_a_unit_that_was_not_there_yet_is_not_suggested_to_itself(api: FakeApi) 
     assert "known now, but was not yet" in result.err
 
 
+def test_a_position_that_the_log_has_not_reached_says_so_and_not_that_the_unit_is_new(
+    api: FakeApi,
+) -> None:
+    unknown = cli_fakes.refusal(
+        404, "unknown_position", "The log has no position 9.", "See the log."
+    )
+    api.routes["GET /v1/units/k3-prod-07/why"] = unknown
+    api.routes["GET /v1/units"] = cli_fakes.listed({"id": "k3-prod-07"})
+    result = Cli(api.url)("unit", "why", "k3-prod-07", "--at", "9")
+    assert "See the log." in result.err
+    assert "known now" not in result.err
+
+
+def test_a_moment_that_is_none_is_wrong_usage(api: FakeApi) -> None:
+    bad = cli_fakes.refusal(422, "bad_moment", "'soon' is no moment.")
+    api.routes["GET /v1/units/k3-prod-07/why"] = bad
+    assert Cli(api.url)("unit", "why", "k3-prod-07", "--at", "soon").code == 2
+
+
 def test_a_rollout_says_what_blocks_it_and_whose_move_it_is(api: FakeApi) -> None:
     api.routes["GET /v1/rollouts/r-1/why"] = (
         200,

@@ -16,6 +16,12 @@ def _state(row: output.Row) -> str:
     return "quiet" if row.get("quiet") else "open"
 
 
+def _which(row: output.Row) -> str:
+    """The first of them by name: what a person types next is `unit why` with it."""
+    first, *others = row.get("units") or ["-"]
+    return f"{first} +{len(others)}" if others else str(first)
+
+
 TABLE: Final = output.Table(
     noun="alarms",
     name="id",
@@ -24,12 +30,13 @@ TABLE: Final = output.Table(
         output.Column("SM", "sm"),
         output.Column("STATE", _state),
         output.Column("UNITS", "unit_count"),
+        output.Column("WHICH", _which),
         output.Column("SINCE", "opened_at"),
         output.Column("SAYS", "sentence"),
         output.Column("ALARM", "id", wide=True),
         output.Column("GATE", "gate", wide=True),
         output.Column("CLOSED", "closed_at", wide=True),
-        output.Column("WHICH", "units", wide=True),
+        output.Column("ALL", "units", wide=True),
     ),
 )
 

@@ -11,6 +11,7 @@ CODES: Final = {
     "forbidden": exit_codes.AUTH,
     "same_person": exit_codes.CONFLICT,
     "world_moved": exit_codes.CONFLICT,
+    "bad_moment": exit_codes.USAGE,
 }
 """Refusals whose exit code does not depend on the HTTP status they came with."""
 

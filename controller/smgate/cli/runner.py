@@ -90,6 +90,7 @@ def with_suggestion(
 ) -> failures.CliError:
     """The refusal; for an unknown name, with what was probably meant."""
     told = failures.refused(error)
-    if told.exit_code == exit_codes.NOT_FOUND and kind in suggest.LISTS:
+    named = told.exit_code == exit_codes.NOT_FOUND and error.code != "unknown_position"
+    if named and kind in suggest.LISTS:
         told.hint = suggest.not_found(session.client, error, kind, name)
     return told

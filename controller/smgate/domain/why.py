@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,8 +57,15 @@ def says(event: Event) -> str:
             by = f"rollout {event.rollout}, wave {event.wave}" if event.rollout else "a ruling"
             return f"granted by {by} for kernel key {', '.join(event.kernel_keys)}"
         case _:
-            reason = getattr(event, "reason", None) or getattr(event, "sentence", None) or ""
-            return f"{type(event).__name__}: {reason}".rstrip(": ")
+            return (
+                getattr(event, "reason", None) or getattr(event, "sentence", None) or _plain(event)
+            )
+
+
+def _plain(event: Event) -> str:
+    """An event that has no words of its own: its values, without what is not known."""
+    named = ((field.name, getattr(event, field.name)) for field in dataclasses.fields(event))
+    return ", ".join(f"{name} {value}" for name, value in named if isinstance(value, (str, int)))
 
 
 def _cited(positions: Iterable[int], read: Reader | None) -> list[dict[str, Any]]:
@@ -135,7 +143,7 @@ def explain(
         "as_of_position": fleet.position,
         "now": iso(now_us),
         "rules_version": event.rules_version,
-        "mode": "observe" if would is not None else "enforce" if decision.candidate else None,
+        "mode": "observe" if would is not None else "enforce" if ctx.sms else None,
         "override": {
             "form": event.form,
             "value": event.value,

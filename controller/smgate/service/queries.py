@@ -17,6 +17,8 @@ from smgate.service import contacts, fold, refusal
 from smgate.views import present, project, shape
 
 EVENTS_MAX: Final = 1_000
+CLOCKS_APART_US: Final = 60_000_000
+"""A person's clock may be this far ahead; a later moment has no answer yet."""
 
 Row = dict[str, Any]
 
@@ -205,6 +207,13 @@ class Queries:
                 f"{at[:60]!r} is neither a log position nor an ISO time.",
                 next_step="Write 81244, or 2027-03-01T03:12:00Z.",
             ) from error
+        if now_us > self._clock.now_us() + CLOCKS_APART_US:
+            raise refusal.RefusedError(
+                422,
+                "bad_moment",
+                f"{at[:60]!r} has not come yet.",
+                next_step="Leave --at away for now, or give a time that has passed.",
+            )
         return self._store.position_at(recorded_at_us=now_us), now_us
 
     def _recorded(self, position: int) -> Recorded | None:

@@ -1,0 +1,30 @@
+"""What an answer says about itself: its mode, and each fact in words."""
+
+from tests import given
+
+from smgate.domain import decisions, rulings, why
+
+
+def explained(fleet, node):
+    return why.explain(fleet.state, fleet.id(node), fleet.now_us)
+
+
+def test_the_mode_is_said_for_an_sm_that_is_no_candidate():
+    fleet = given.Fleet().enforce("9.0")
+    fleet.node("a", sm="9.0")
+    fleet.launch("a", sm="9.0")
+    assert explained(fleet, "a")["override"]["code"] == "sm_unsupported"
+    assert explained(fleet, "a")["mode"] == "enforce"
+
+
+def test_a_machine_without_a_gpu_has_no_mode():
+    fleet = given.Fleet().enforce()
+    fleet.node("a", gpus=())
+    fleet.launch("a", platform="none", gpus=())
+    assert explained(fleet, "a")["mode"] is None
+
+
+def test_an_event_without_words_is_told_by_its_values():
+    assert why.says(decisions.Adopted(unit="a", kernel_key=None)) == "unit a"
+    excluded = rulings.UnitExcluded(unit="a", reason="mine, for now")
+    assert why.says(excluded) == "mine, for now"
