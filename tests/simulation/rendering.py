@@ -8,6 +8,9 @@ from typing import Any
 MUTED = ("episode_updated", "gate_published", "leadership_taken")
 """Said at the end, or the same in every transcript."""
 
+GENESIS = ("policy_published", "issue_published")
+"""The controller's own, with which every log begins; a person's are told."""
+
 
 def transcript(result: dict[str, Any]) -> str:
     """The whole output, as an incident report would tell it."""
@@ -33,7 +36,7 @@ def _happened(moment: dict[str, Any]) -> Iterator[str]:
     if moment["controller"] == "away":
         yield "(the controller is away)"
     for event in moment["events"]:
-        genesis = event["type"] == "policy_published" and event["actor"] == "controller"
+        genesis = event["type"] in GENESIS and event["actor"] == "controller"
         if event["type"] == "override_set":
             if event["event"]["launch_ids"]:
                 yield f"controller tells {', '.join(event['event']['launch_ids'])}: " + _value(

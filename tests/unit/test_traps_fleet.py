@@ -63,7 +63,7 @@ def test_trap_t10_a_family_label_is_no_sm(sm, taken):
 
 
 @pytest.mark.parametrize(
-    ("version", "starts"), [("0.6.15", True), ("0.6.16", False), ("0.6.17", True)]
+    ("version", "starts"), [("0.7.0", True), ("0.7.1", False), ("0.7.2", True)]
 )
 def test_trap_t11_a_bad_build_between_two_good_ones_is_stopped(version, starts):
     made = given.build(flashinfer_version=version)
@@ -71,7 +71,7 @@ def test_trap_t11_a_bad_build_between_two_good_ones_is_stopped(version, starts):
     fleet.orders(
         commands.PublishIssue(
             issue=policy.KnownIssue(
-                id="fi-4171", title="reverted", match={"flashinfer": ("0.6.16", "0.6.16.*")}
+                id="fi-4171", title="reverted", match={"flashinfer": ("0.7.1", "0.7.1.*")}
             ),
             reason="read it",
         )

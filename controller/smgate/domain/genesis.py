@@ -1,8 +1,8 @@
-"""What a new log begins with: the shipped gate and the default policy, as events like any other."""
+"""What a new log begins with: the shipped gate, policy and known issues, as events like any other."""
 
 from __future__ import annotations
 
-from smgate.domain import policy, rulings
+from smgate.domain import policy, rulings, shipped_issues
 from smgate.domain.events import Event
 
 REASON = "Shipped with this release."
@@ -13,4 +13,5 @@ def events() -> tuple[Event, ...]:
     return (
         rulings.GatePublished(gate=policy.KIMI_K3, reason=REASON),
         rulings.PolicyPublished(policy=policy.Policy(), reason=REASON),
+        *(rulings.IssuePublished(issue=issue, reason=REASON) for issue in shipped_issues.ALL),
     )

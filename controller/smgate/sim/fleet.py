@@ -7,11 +7,12 @@ from smgate.sim.node import Spec, build
 GOOD = build("0.7.2")
 """FlashInfer with SM107 SiTU kernels."""
 
-BAD = build("0.6.17")
-"""FlashInfer that accepts SM107, has the enum and the signature, and no SiTU kernel for it."""
+BAD = build("0.7.2+site.1")
+"""Built on site from the good release: the enum and the signature are there, and its SM107 kernel is
+wrong. No known issue names it; only a check finds out."""
 
 OLD = build("0.6.17", sglang="0.5.18")
-"""SGLang that leaves `auto` unresolved on SM107: BF16."""
+"""SGLang that leaves `auto` unresolved on SM107: BF16. Its FlashInfer is named by a known issue."""
 
 
 def specs() -> list[Spec]:

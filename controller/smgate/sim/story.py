@@ -156,8 +156,9 @@ def _suspect(demo: Demo) -> None:
         lambda: [k for k in demo.read("builds")["items"] if k["standing"] == "suspect"],
     )[0]
     say(
-        "   rubin-new-1 has FlashInfer 0.6.17: the enum and the signature are there, and its "
-        "kernel returns zeros."
+        f"   rubin-new-1 has FlashInfer {demo.nodes['rubin-new-1'].spec.build.flashinfer_version}, "
+        "which no known issue names: the enum and the signature are there, and its kernel returns "
+        "zeros."
     )
     say(
         f"   Kernel key {bad['key']} is suspect: no new grant for it anywhere; "
