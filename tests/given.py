@@ -88,6 +88,8 @@ class Fleet:
         self.waits: tuple[Wait, ...] = ()
         self.contacts: dict[str, int] = {}
         self._launches: dict[str, int] = {}
+        self._planned: state.Fleet | None = None
+        self._planner = planner.Planner()
         for event in genesis.events():
             self.record(event, "controller")
         if numbers:
@@ -140,12 +142,24 @@ class Fleet:
         """Plan, record, fold, until the planner has nothing to say."""
         for _ in range(ROUNDS_MAX):
             plan = planner.plan(self.state, self.now_us)
+            assert self._planned_incrementally() == plan, (
+                "looking at changes alone misses something"
+            )
             if not plan.events:
                 self.waits = plan.waits
                 return
             for event in plan.events:
                 self.record(event, "controller")
         raise AssertionError("the planner does not come to an end")
+
+    def _planned_incrementally(self) -> planner.Plan:
+        if self._planned is not self.state:
+            self._planned, self._planner = self.state, planner.Planner()
+        found = self._planner.plan(self.state, self.now_us)
+        if found.events:
+            return found
+        waiting = tuple(wait.at(self.state, self.now_us) for wait in found.waits)
+        return replace(found, waits=waiting)
 
     def later(self, seconds: float, *, silent: Iterable[str] = ()) -> None:
         """Time passes, in one step. Every node stays in contact but those named."""

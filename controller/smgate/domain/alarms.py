@@ -5,7 +5,7 @@ One episode per (gate, SM, cause), however many units: pages are per episode, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from smgate.domain import context, decisions, exposure, readings, rules_ours
@@ -113,20 +113,20 @@ def _holders(fleet: Fleet, uuid: str) -> list[str]:
     ]
 
 
-def conditions(fleet: Fleet, now_us: int) -> list[Condition]:
-    """Every alarm condition that holds now."""
+def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> tuple[Condition, ...]:
+    """The alarm conditions that hold for one unit now."""
+    causes = list(_unit_causes(fleet, unit)) if unit.live else []
+    if not causes:
+        return ()
+    ctx = context.of_unit(fleet, unit, now_us)
+    gate = ctx.gate.id if ctx.gate is not None else "none"
+    sm = ctx.sm or exposure.unit_sm(fleet, unit) or "unknown"
+    return tuple((gate, sm, cause, unit.id) for cause in causes)
+
+
+def of_world(fleet: Fleet) -> list[Condition]:
+    """The alarm conditions that are no unit's own."""
     found: list[Condition] = []
-    for name in sorted(fleet.units):
-        unit = fleet.units[name]
-        if not unit.live:
-            continue
-        causes = list(_unit_causes(fleet, unit))
-        if not causes:
-            continue
-        ctx = context.of_unit(fleet, unit, now_us)
-        gate = ctx.gate.id if ctx.gate is not None else "none"
-        sm = ctx.sm or exposure.unit_sm(fleet, unit) or "unknown"
-        found.extend((gate, sm, cause, name) for cause in causes)
     for key in sorted(fleet.keys):
         evidence = fleet.keys[key]
         if evidence.standing in ("suspect", "failed"):
@@ -145,10 +145,10 @@ def open_episodes(fleet: Fleet) -> dict[tuple[str, str, str], Episode]:
     return {(e.gate, e.sm, e.cause): e for e in fleet.episodes.values() if e.closed_us is None}
 
 
-def episodes(fleet: Fleet, now_us: int) -> list[Event]:
-    """Episodes to open, update or close now."""
+def episodes(fleet: Fleet, conditions: Iterable[Condition], now_us: int) -> list[Event]:
+    """Episodes to open, update or close now, given every condition that holds."""
     wanted: dict[tuple[str, str, str], list[str]] = {}
-    for gate, sm, cause, name in conditions(fleet, now_us):
+    for gate, sm, cause, name in conditions:
         wanted.setdefault((gate, sm, cause), []).append(name)
     standing = open_episodes(fleet)
     found: list[Event] = []

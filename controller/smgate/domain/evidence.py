@@ -6,7 +6,7 @@ that is wrong on this SM as surely as three hundred would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from smgate.domain import decisions, readings
 from smgate.domain.events import Event
@@ -123,8 +123,8 @@ def standings(fleet: Fleet) -> list[Event]:
     return [event for event in found if event is not None]
 
 
-def _undecided(fleet: Fleet) -> Iterator[tuple[Unit, Rank, KeyEvidence]]:
-    for name in sorted(fleet.units):
+def _undecided(fleet: Fleet, names: Sequence[str]) -> Iterator[tuple[Unit, Rank, KeyEvidence]]:
+    for name in names:
         unit = fleet.units[name]
         if unit.launch is None or unit.launch.decided is not None:
             continue
@@ -135,14 +135,14 @@ def _undecided(fleet: Fleet) -> Iterator[tuple[Unit, Rank, KeyEvidence]]:
                 yield unit, rank, fleet.keys[key]
 
 
-def asks(fleet: Fleet) -> list[Event]:
+def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     """Checks to ask of launches that wait: pool nodes for a new key, others to confirm a failure."""
     found: list[Event] = []
     asked: dict[tuple[str, str], int] = {}
     for wanted in fleet.wanted.values():
         name = (wanted.kernel_key, wanted.purpose)
         asked[name] = asked.get(name, 0) + (1 if wanted.open else 0)
-    for _, rank, evidence in _undecided(fleet):
+    for _, rank, evidence in _undecided(fleet, names):
         launch_id = rank.planned.launch_id
         gate = gate_of_key(fleet, evidence)
         if gate is None or (evidence.key, launch_id) in fleet.wanted:

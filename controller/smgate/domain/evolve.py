@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from smgate.domain import evolve_decisions, evolve_facts, evolve_rulings
+from smgate.domain import evolve_decisions, evolve_facts, evolve_rulings, touches
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 
@@ -26,7 +26,9 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     fleet.position = recorded.position
     fleet.now_us = max(fleet.now_us, recorded.at_us)
     fleet.events_total[type(recorded.event).__name__] += 1
+    before = touches.concerned(fleet, recorded)
     _HANDLERS[type(recorded.event)](fleet, recorded, recorded.event)
+    touches.mark(fleet, before, touches.concerned(fleet, recorded))
     return fleet
 
 

@@ -46,7 +46,7 @@ def _returned(fleet: Fleet, recorded: Recorded, event: decisions.NodeReturned) -
 
 
 def _wanted(fleet: Fleet, recorded: Recorded, event: decisions.SelfTestWanted) -> None:
-    fleet.wanted[(event.kernel_key, event.launch_id)] = WantedCheck(
+    wanted = fleet.wanted[(event.kernel_key, event.launch_id)] = WantedCheck(
         kernel_key=event.kernel_key,
         launch_id=event.launch_id,
         node=event.node,
@@ -56,6 +56,7 @@ def _wanted(fleet: Fleet, recorded: Recorded, event: decisions.SelfTestWanted) -
         position=recorded.position,
         since_led_us=fleet.led_us(recorded.at_us),
     )
+    fleet.launch_wants.setdefault(event.launch_id, []).append(wanted)
 
 
 def _qualified(fleet: Fleet, recorded: Recorded, event: decisions.BuildQualified) -> None:

@@ -87,6 +87,7 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
     if fact.model is not None:
         fleet.models[fact.model.digest] = fact.model
     fleet.launch_units[fact.launch_id] = unit.id
+    fleet.node_units.setdefault(node.name, set()).add(unit.id)
     _claim_gpus(fleet, unit, rank.gpu_uuids)
     evolve_checks.note_key(fleet, rank, recorded)
 
@@ -114,6 +115,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
     if unit_name is None:
         unit_name = keys.unit_id(node.name, fact, fact.gpu_uuids)
     unit = unit_of(fleet, unit_name, recorded.position)
+    fleet.node_units.setdefault(node.name, set()).add(unit_name)
     instance = fleet.instances.get(name)
     launch_id = fact.launch_id or _launch_on(unit, node.name)
     restarted = instance is not None and (

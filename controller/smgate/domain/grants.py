@@ -6,16 +6,18 @@ switch and known issues only suspend it; everything else leaves it alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from smgate.domain import context, decisions, exposure, readings, rules, rules_end
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Grant, Rollout, Unit
 from smgate.domain.values import Pair
 
 
-def adoptions(fleet: Fleet) -> list[Event]:
+def adoptions(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     """Units first seen already on the target on a candidate SM, never granted, not ruled on."""
     found: list[Event] = []
-    for name in sorted(fleet.units):
+    for name in names:
         unit = fleet.units[name]
         if unit.adoption is not None or unit.ever_granted or not unit.live:
             continue
@@ -32,10 +34,10 @@ def adoptions(fleet: Fleet) -> list[Event]:
     return found
 
 
-def disagreements(fleet: Fleet) -> list[Event]:
+def disagreements(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     """Unit launches whose ranks attested different pairs."""
     found: list[Event] = []
-    for name in sorted(fleet.units):
+    for name in names:
         unit = fleet.units[name]
         launch = unit.launch
         if launch is None or launch.launch_ids == unit.disagreed_launch_ids:
@@ -60,10 +62,10 @@ def disagreements(fleet: Fleet) -> list[Event]:
     return found
 
 
-def endings(fleet: Fleet, now_us: int) -> list[Event]:
+def endings(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     """Grants that a keep rule ends now."""
     found: list[Event] = []
-    for name in sorted(fleet.units):
+    for name in names:
         unit = fleet.units[name]
         if unit.grant is None:
             continue
@@ -109,13 +111,13 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
     return None, ""
 
 
-def starts(fleet: Fleet, now_us: int) -> list[Event]:
+def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     """Grants to record now, in cohort order, within the limits."""
     found: list[Event] = []
     exposed: dict[str, int] = {}
     flying: dict[str, int] = {}
     limit = fleet.policy.exposure_limit_units
-    for unit in _waiting(fleet):
+    for unit in _waiting(fleet, names):
         decision = rules.decide_unit(fleet, unit.id, now_us)
         if not decision.starts:
             continue
@@ -146,15 +148,16 @@ def starts(fleet: Fleet, now_us: int) -> list[Event]:
     return found
 
 
-def _waiting(fleet: Fleet) -> list[Unit]:
+def _waiting(fleet: Fleet, names: Sequence[str]) -> list[Unit]:
     """Units that might start: members of waves of running rollouts, and those of completed ones."""
     if not any(r.phase in ("running", "completed") for r in fleet.rollouts.values()):
         return []
+    looked_at = set(names)
     ordered: dict[str, None] = {}
     for name in sorted(fleet.rollouts):
         for wave in fleet.rollouts[name].waves:
-            ordered.update(dict.fromkeys(wave.units))
-    ordered.update(dict.fromkeys(sorted(fleet.units)))
+            ordered.update(dict.fromkeys(u for u in wave.units if u in looked_at))
+    ordered.update(dict.fromkeys(names))
     return [fleet.units[u] for u in ordered if u in fleet.units and fleet.units[u].live]
 
 

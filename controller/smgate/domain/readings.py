@@ -32,12 +32,12 @@ def rank_a2a(rank: Rank) -> str:
 
 def rank_key(fleet: Fleet, rank: Rank) -> str | None:
     """The kernel key of one rank, None if an essential part is unknown."""
-    return keys.kernel_key(
-        sm=rank_sm(fleet, rank),
-        build=rank.planned.build,
-        layout=rank.planned.layout,
-        a2a=rank_a2a(rank),
-    )
+    sm = rank_sm(fleet, rank)
+    if sm not in rank.keys:
+        rank.keys[sm] = keys.kernel_key(
+            sm=sm, build=rank.planned.build, layout=rank.planned.layout, a2a=rank_a2a(rank)
+        )
+    return rank.keys[sm]
 
 
 def launch_keys(fleet: Fleet, unit: Unit) -> set[str] | None:

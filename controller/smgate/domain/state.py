@@ -44,6 +44,8 @@ class Rank:
     planned: LaunchPlanned
     position: int
     applied: OverrideApplied | None = None
+    keys: dict[str | None, str | None] = field(default_factory=dict, compare=False, repr=False)
+    """Kernel key by SM, worked out once: hashing it is most of what a decision costs."""
 
     @property
     def gpu_uuids(self) -> GpuSet:
@@ -332,6 +334,12 @@ class Fleet:
     """(led time, unit) of recent bad signs; cleared when the breaker is reset."""
     nodes: dict[str, Node] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
+    node_units: dict[str, set[str]] = field(default_factory=dict)
+    """Units that have or had a rank or a server on a node."""
+    touched: dict[str, int] = field(default_factory=dict)
+    """Position of the last event that concerned a unit; the most recent stand last."""
+    world_position: int = 0
+    """Position of the last event that may concern every unit."""
     instances: dict[tuple[str, str], Instance] = field(default_factory=dict)
     launch_units: dict[str, str] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
@@ -343,6 +351,7 @@ class Fleet:
     """(GPU UUID, kernel key) -> (code, position): what went wrong on these GPUs is remembered."""
     keys: dict[str, KeyEvidence] = field(default_factory=dict)
     wanted: dict[tuple[str, str], WantedCheck] = field(default_factory=dict)
+    launch_wants: dict[str, list[WantedCheck]] = field(default_factory=dict)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     episodes: dict[str, Episode] = field(default_factory=dict)
     timed_out: set[str] = field(default_factory=set)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smgate.domain import decisions, exposure, readings
 from smgate.domain.events import Event
@@ -21,9 +21,18 @@ class Wait:
     subject: str
     owner: str
     since_led_us: int
+    due_led_us: int | None
     remaining_us: int | None
     sentence: str
     next_step: str
+
+    def at(self, fleet: Fleet, now_us: int) -> Wait:
+        """The same wait as it stands at another moment."""
+        if self.due_led_us is None:
+            return self
+        return replace(
+            self, remaining_us=self.due_led_us - max(self.since_led_us, fleet.led_us(now_us))
+        )
 
 
 def _wait(  # noqa: PLR0913  one keyword per field of the value
@@ -39,23 +48,22 @@ def _wait(  # noqa: PLR0913  one keyword per field of the value
     sentence: str,
     next_step: str,
 ) -> Wait:
-    remaining = None
-    if timeout_s is not None:
-        elapsed = max(0, fleet.led_us(now_us) - since_led_us)
-        remaining = timeout_s * SECOND_US - elapsed
+    due = None if timeout_s is None else since_led_us + timeout_s * SECOND_US
     return Wait(
         id=f"{code}/{subject}@{position}",
         code=code,
         subject=subject,
         owner=owner,
         since_led_us=since_led_us,
-        remaining_us=remaining,
+        due_led_us=due,
+        remaining_us=None if due is None else due - max(since_led_us, fleet.led_us(now_us)),
         sentence=sentence,
         next_step=next_step,
     )
 
 
-def _of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
+def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
+    """What one unit waits for."""
     policy = fleet.policy
     launch = unit.launch
     if launch is not None and launch.decided is None:
@@ -139,10 +147,16 @@ def _of_rollout(fleet: Fleet, rollout: Rollout, now_us: int) -> Iterator[Wait]:
 
 def collect(fleet: Fleet, now_us: int) -> list[Wait]:
     """Every waiting state, in a stable order."""
+    of_units = [
+        w for name in sorted(fleet.units) for w in of_unit(fleet, fleet.units[name], now_us)
+    ]
+    return [*of_units, *of_world(fleet, now_us)]
+
+
+def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
+    """What waits and is no unit's own: rollouts, kernel keys, checks, standing orders."""
     found: list[Wait] = []
     policy = fleet.policy
-    for name in sorted(fleet.units):
-        found.extend(_of_unit(fleet, fleet.units[name], now_us))
     for name in sorted(fleet.rollouts):
         found.extend(_of_rollout(fleet, fleet.rollouts[name], now_us))
     for key in sorted(fleet.keys):

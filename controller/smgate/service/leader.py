@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from smgate.clock import Clock
@@ -49,6 +49,8 @@ class Term:
     now_us: int = 0
     planned_position: int = -1
     next_due_us: int | None = None
+    planner: planner.Planner = field(default_factory=planner.Planner)
+    """Remembers what it found settled; a new term, and so a new fold, begins with a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +217,7 @@ class Leader:
                 due = term.next_due_us is not None and now_us >= term.next_due_us
                 if fleet.position == term.planned_position and not due:
                     break
-                plan = planner.plan(fleet, now_us)
+                plan = term.planner.plan(fleet, now_us)
                 term.next_due_us = plan.next_due_us
                 position = fleet.position
             if not plan.events:

@@ -1,0 +1,98 @@
+"""Which units an event concerns: what a planner must look at again.
+
+Asked before and after the event is folded, since a server may move from one unit to another. More
+than needed is harmless; a property test holds that it is never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smgate.domain import decisions, facts, rulings
+from smgate.domain.events import Recorded
+from smgate.domain.state import Fleet
+
+OF_A_UNIT = (
+    rulings.UnitExcluded
+    | rulings.UnitIncluded
+    | rulings.PinSet
+    | rulings.PinRemoved
+    | rulings.FlagAdopted
+    | rulings.AdoptionDecided
+    | rulings.OverrideReleased
+    | decisions.OverrideSet
+    | decisions.Adopted
+    | decisions.UnitDisagreed
+)
+OF_A_NODE = rulings.NodeEnrolled | decisions.NodeWentSilent | decisions.NodeReturned
+OF_NOBODY = (
+    decisions.EpisodeOpened
+    | decisions.EpisodeUpdated
+    | decisions.EpisodeClosed
+    | rulings.BuildAnnounced
+)
+
+
+def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
+    """The units an event concerns as things stand; None for all of them."""
+    event = recorded.event
+    if isinstance(event, OF_A_UNIT):
+        return {event.unit}
+    if isinstance(event, OF_A_NODE):
+        return set(fleet.node_units.get(event.node, ()))
+    if isinstance(event, decisions.SelfTestWanted):
+        return _of_launch(fleet, event.launch_id)
+    if isinstance(event, decisions.WaitTimedOut):  # of a check: no longer waited for
+        return _of_launch(fleet, event.subject.partition("/")[2])
+    if isinstance(event, facts.Fact) and not _new_reading(fleet, event):
+        return _of_fact(fleet, recorded, event)
+    return set() if isinstance(event, OF_NOBODY) else None
+
+
+def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
+    unit = fleet.launch_units.get(launch_id)
+    return set() if unit is None else {unit}
+
+
+def _new_reading(fleet: Fleet, fact: facts.Fact) -> bool:
+    """A model read anew counts for every launch that could not read it."""
+    return (
+        isinstance(fact, facts.LaunchPlanned)
+        and fact.model is not None
+        and fleet.models.get(fact.model.digest) != fact.model
+    )
+
+
+def _of_fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
+    """Everything on the fact's node or of its launch, and whoever else holds a GPU of those."""
+    node = recorded.actor.removeprefix("node:")
+    found = set(fleet.node_units.get(node, ()))
+    launch_id = getattr(fact, "launch_id", None)
+    if launch_id is not None:
+        found |= _of_launch(fleet, launch_id)
+    uuids = set(_gpus(fact))
+    for name in found:
+        unit = fleet.units[name]
+        uuids.update(uuid for rank in unit.known_ranks.values() for uuid in rank.gpu_uuids)
+        uuids.update(uuid for instance in unit.instances.values() for uuid in instance.gpu_uuids)
+    for uuid in uuids:
+        found |= fleet.gpu_units.get(uuid, set())
+    return found
+
+
+def _gpus(fact: facts.Fact) -> Iterator[str]:
+    for gpu in getattr(fact, "gpus", ()):
+        yield gpu.uuid
+    yield from getattr(fact, "gpu_uuids", ())
+    if isinstance(fact, facts.GpuFaultSeen):
+        yield fact.gpu_uuid
+
+
+def mark(fleet: Fleet, before: set[str] | None, after: set[str] | None) -> None:
+    """Note in the state what an event concerned."""
+    if before is None or after is None:
+        fleet.world_position = fleet.position
+        return
+    for unit in sorted(before | after):
+        fleet.touched.pop(unit, None)  # the most recent stand last
+        fleet.touched[unit] = fleet.position
