@@ -142,9 +142,7 @@ class Fleet:
         """Plan, record, fold, until the planner has nothing to say."""
         for _ in range(ROUNDS_MAX):
             plan = planner.plan(self.state, self.now_us)
-            assert self._planned_incrementally() == plan, (
-                "looking at changes alone misses something"
-            )
+            assert self._planned_incrementally() == plan  # of what changed alone
             if not plan.events:
                 self.waits = plan.waits
                 return

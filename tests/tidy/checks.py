@@ -129,7 +129,8 @@ class _StrictLoader(yaml.SafeLoader):
     """Refuses a key that stands twice; plain YAML keeps the last one without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        keys = [self.construct_object(key, deep=True) for key in own]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.YAMLError(f"{key!r} stands twice{node.start_mark}")
