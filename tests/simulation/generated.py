@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from smgate.scenario import schema
+from smgate.scenario import document, schema
 
 ROOT = schema.scenario_schema()
 PRINTABLE = st.text(
@@ -39,8 +39,8 @@ def _defined(name: str) -> st.SearchStrategy[Any]:
 
 
 def _text(found: dict[str, Any]) -> st.SearchStrategy[str]:
-    pattern = found.get("pattern", schema.PRINTABLE)
-    if pattern == schema.PRINTABLE:
+    pattern = found.get("pattern", document.PRINTABLE)
+    if pattern == document.PRINTABLE:
         return PRINTABLE
     # Hypothesis cannot invent what a look-ahead forbids: without it, all but the last newline.
     bare = re.sub(r"\(\?[=!][^)]*\)", "", pattern)

@@ -34,8 +34,10 @@ At = (
     Annotated[float, msgspec.Meta(ge=0, lt=LATEST_S)]
     | Annotated[str, msgspec.Meta(pattern=DURATION.pattern)]
 )
-Note = Annotated[str, msgspec.Meta(max_length=2_000)]
-Title = Annotated[str, msgspec.Meta(max_length=200)]
+PRINTABLE: Final = r"^[^\u0000-\u0008\u000b-\u001f\u007f-\u009f]*$"
+"""No control characters but tab and line feed: what is read here is printed on terminals."""
+Note = Annotated[str, msgspec.Meta(max_length=2_000, pattern=PRINTABLE)]
+Title = Annotated[str, msgspec.Meta(max_length=200, pattern=PRINTABLE)]
 
 
 class ScenarioError(Exception):
@@ -285,7 +287,7 @@ def _wrong(message: str, path: yaml_lines.Path, lines: Lines) -> ScenarioError:
     unknown = re.search(r"unknown field `(.+?)`", message)
     if unknown is not None:
         where = (*where, unknown.group(1))
-    if re.search(r"Expected `str`, got `(?:int|float)`", message):
+    if re.search(r"Expected `str(?: \| null)?`, got `(?:int|float)`", message):
         message = f"{message.rstrip('.')}: write it in quotes."
     if message.startswith("Invalid value") and where[-1:] == ("type",):
         message = f"{message}: a fact is one of {', '.join(FACTS)}."

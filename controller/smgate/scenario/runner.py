@@ -12,12 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import ManualClock
-from smgate.domain import alarms, decisions, exposure, rules, waits, waves
-from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
-from smgate.domain.why import iso, show_wait
+from smgate.domain.why import iso
 from smgate.log import memory, port, verify
-from smgate.scenario import document
+from smgate.scenario import document, snapshot
 from smgate.scenario.document import Planned, Scenario, ScenarioError
 from smgate.service import appender, contacts, credentials, fold, handle, ingest, leader
 from smgate.service.refusal import RefusedError
@@ -86,6 +84,7 @@ class Run:
         )
         self.sequences: Final[dict[str, int]] = {}
         self.away_since_us: int | None = None
+        self.snapshots: Final = snapshot.Snapshots()
         self.moments: Final[list[dict[str, Any]]] = []
         self.shown_position = 0
 
@@ -240,7 +239,7 @@ class Run:
                     "refused": refused,
                     "events": events,
                     "controller": "leads" if self.away_since_us is None else "away",
-                    **snapshot(fleet, led_until_us),
+                    **self.snapshots.take(fleet, led_until_us),
                 }
             )
 
@@ -259,110 +258,6 @@ def _event(record: port.StoredRecord) -> dict[str, Any]:
         "type": record.type,
         "actor": record.actor,
         "event": payload,
-    }
-
-
-def snapshot(fleet: Fleet, now_us: int) -> dict[str, Any]:
-    """What stands at one moment: overrides, verdicts, alarms, waits, counts."""
-    units = [fleet.units[name] for name in sorted(fleet.units) if fleet.units[name].live]
-    return {
-        "overrides": {
-            unit.id: _override(fleet, unit, unit.override, now_us)
-            for unit in units
-            if unit.override is not None
-        },
-        "rollouts": {name: _rollout(fleet, name) for name in sorted(fleet.rollouts)},
-        "kernel_keys": {key: fleet.keys[key].standing for key in sorted(fleet.keys)},
-        "alarms": [
-            {
-                "cause": episode.cause,
-                "gate": episode.gate,
-                "sm": episode.sm,
-                "units": list(episode.units),
-                "since": iso(episode.opened_us),
-                "absent": episode.absent_led_us is not None,
-            }
-            for _, episode in sorted(alarms.open_episodes(fleet).items())
-        ],
-        "waits": [show_wait(fleet, wait, now_us) for wait in waits.collect(fleet, now_us)],
-        "exposed": [unit.id for unit in units if exposure.exposed(fleet, unit)],
-        "uncontrolled": [unit.id for unit in units if exposure.uncontrolled(fleet, unit)],
-        "silent": sorted(name for name, node in fleet.nodes.items() if node.silent),
-        "freezes": sorted(fleet.freezes),
-        "breaker_open": fleet.breaker_position is not None,
-    }
-
-
-def _override(
-    fleet: Fleet, unit: Unit, override: decisions.OverrideSet, now_us: int
-) -> dict[str, Any]:
-    would = override.would
-    # A unit is not told anew when only its further reasons change; here they are as of now.
-    fresh = rules.decide_unit(fleet, unit.id, now_us).event
-    also = fresh.also if fresh.code == override.code else override.also
-    return {
-        "form": override.form,
-        "value": override.value,
-        "code": override.code,
-        "sentence": override.sentence,
-        "also": list(also),
-        "would": None
-        if would is None
-        else {"form": would.form, "value": would.value, "code": would.code},
-        "no_safe_value": override.no_safe_value,
-        "nodes": list(override.nodes),
-        "sm": override.given_for.sm,
-        "kernel_key": override.given_for.kernel_key,
-        "facts": list(override.facts),
-        "as_of_position": override.as_of_position,
-        "rules_version": override.rules_version,
-        "granted": unit.grant is not None,
-        "launch_decided": unit.launch is None or unit.launch.decided is not None,
-        "effective": _effective(unit),
-    }
-
-
-def _effective(unit: Unit) -> list[dict[str, Any]]:
-    """What the unit's running servers attested, one entry per instance."""
-    return [
-        {
-            "instance": instance.id,
-            "node": instance.node,
-            "state": instance.state,
-            "runner": None if instance.effective is None else instance.effective.runner,
-            "a2a": None if instance.effective is None else instance.effective.a2a,
-            "memory_fallback": instance.fallback,
-        }
-        for instance in unit.live_instances()
-    ]
-
-
-def _rollout(fleet: Fleet, name: str) -> dict[str, Any]:
-    rollout = fleet.rollouts[name]
-    return {
-        "phase": rollout.phase,
-        "halted_code": rollout.halted_code,
-        "author": rollout.author,
-        "approver": rollout.approver,
-        "completed_keys": list(rollout.completed_keys),
-        "waves": [_wave(fleet, rollout, wave) for wave in rollout.waves],
-    }
-
-
-def _wave(fleet: Fleet, rollout: Rollout, wave: Wave) -> dict[str, Any]:
-    counted = waves.tally(fleet, rollout, wave)
-    result, sentence = waves.verdict(rollout, counted)
-    # What was good when the wave was judged stays so, unless it went bad after all.
-    good = {*counted.good, *wave.good} - set(counted.bad)
-    return {
-        "wave": wave.number,
-        "units": list(wave.units),
-        "verdict": wave.verdict or result,
-        "sentence": sentence if wave.verdict is None else None,
-        "good": sorted(good),
-        "bad": sorted(counted.bad),
-        "pending": sorted(set(counted.pending) - good),
-        "silent": sorted(set(counted.silent) - good),
     }
 
 

@@ -11,8 +11,6 @@ from smgate.scenario import document
 from smgate.service import strict
 
 SCHEMA_ID: Final = "https://json-schema.org/draft/2020-12/schema"
-PRINTABLE: Final = r"^[^\u0000-\u0008\u000b-\u001f\u007f-\u009f]*$"
-"""No control characters but tab and line feed."""
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def _bounded(schema: object, name: str = "") -> None:
         return
     if schema.get("type") == "string" and not {"pattern", "enum"} & set(schema):
         schema.setdefault("maxLength", strict.REASON_MAX if name == "reason" else strict.TEXT_MAX)
-        schema["pattern"] = PRINTABLE
+        schema["pattern"] = document.PRINTABLE
     elif schema.get("type") in ("integer", "number"):
         schema.setdefault("minimum", -strict.INT_MAX)
         schema.setdefault("maximum", strict.INT_MAX)
@@ -46,7 +44,9 @@ def _bounded(schema: object, name: str = "") -> None:
         schema.setdefault("maxItems", strict.ITEMS_MAX)
     elif schema.get("type") == "object" and "properties" not in schema:
         schema.setdefault("maxProperties", strict.ITEMS_MAX)
-        schema.setdefault("propertyNames", {"maxLength": strict.TEXT_MAX, "pattern": PRINTABLE})
+        schema.setdefault(
+            "propertyNames", {"maxLength": strict.TEXT_MAX, "pattern": document.PRINTABLE}
+        )
     for key, value in schema.items():
         if key == "properties":
             for field, shape in value.items():
