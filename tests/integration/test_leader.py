@@ -13,7 +13,7 @@ import pytest
 from tests import controller_bench as cb
 
 from smgate import bootstrap, clock as clocks
-from smgate.domain import decisions
+from smgate.domain import decisions, shipped_issues
 from smgate.log import memory, port, verify
 from smgate.service import contacts, fold, leader, records, service as services
 
@@ -71,10 +71,11 @@ def pair() -> Pair:
     return Pair(clock, store, folders, made[0], made[1])
 
 
-def test_the_first_leader_begins_the_log_with_the_shipped_gate_and_policy(pair: Pair) -> None:
+def test_the_first_leader_begins_the_log_with_what_is_shipped(pair: Pair) -> None:
     pair.first.step()
     types = [record.type for record in pair.store.read(after=0)]
-    assert types == ["leadership_taken", "gate_published", "policy_published"]
+    assert types[:3] == ["leadership_taken", "gate_published", "policy_published"]
+    assert types[3:] == ["issue_published"] * len(shipped_issues.ALL)
     assert pair.taken() == [{"epoch": 1, "holder": "first", "away_us": 0, "rules_version": "1"}]
 
 
