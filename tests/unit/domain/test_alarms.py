@@ -110,6 +110,13 @@ def test_a_fallback_is_imminent_before_it_serves_and_crashed_when_it_dies_of_it(
     assert fleet.state.fallbacks_total == {("10.7", "imminent"): 1, ("10.7", "crashed"): 1}
 
 
+def test_a_fallback_that_is_reported_again_counts_once(fleet):
+    fleet.serves("a", "auto")
+    fleet.says("a", facts.MemoryFallbackSeen(instance_id="k3", phase="active"))
+    fleet.effective("a", "auto")
+    assert fleet.state.fallbacks_total == {("10.7", "active"): 1}
+
+
 def test_a_fallback_that_reaches_serving_is_active(fleet):
     fleet.instance("a", "starting")
     fleet.effective("a", "auto")
@@ -163,9 +170,14 @@ def test_a_node_is_silent_after_its_time_and_returns(fleet):
 
 
 def test_an_outage_of_the_controller_silences_nobody(fleet):
-    fleet.contacts = {}
-    fleet.away(7 * 86400)
-    assert fleet.seen(decisions.NodeWentSilent) == []
+    fleet.now_us += 7 * 86400 * given.SECOND_US
+    taken = decisions.LeadershipTaken(
+        epoch=2, holder="c2", away_us=7 * 86400 * given.SECOND_US, rules_version="1"
+    )
+    fleet.record(taken, "controller")
+    assert sensing.sense(fleet.state, contacts={}, now_us=fleet.now_us) == ()
+    later = fleet.now_us + 300 * given.SECOND_US
+    assert len(sensing.sense(fleet.state, contacts={}, now_us=later)) == 3
 
 
 def test_a_fact_is_a_sign_of_life(fleet):

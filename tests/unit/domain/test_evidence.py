@@ -140,6 +140,8 @@ def test_a_pass_after_a_failure_stays_a_failure(fleet):
     fleet.check("p1", outcome="failed")
     fleet.passes("p1", "p2", "p3")
     assert fleet.standing() == "suspect"
+    fleet.check("p4", outcome="failed")
+    assert fleet.seen(decisions.BuildFailed)[0].chassis == ("p1", "p4")
 
 
 def test_a_failure_after_a_pass_is_a_failure(fleet):

@@ -58,10 +58,11 @@ def test_observe_keeps_what_was_appended_before(fleet):
     assert fleet.told("a") == ("keep", given.SAFE, "observe")
 
 
-def test_one_observed_sm_among_several_makes_the_unit_observed(fleet):
-    fleet.launch("a", gpus=two_gpus("10.7", "10.3"))
+@pytest.mark.parametrize("other", ["10.3", "12.0"])
+def test_one_observed_sm_among_several_makes_the_unit_observed(fleet, other):
+    fleet.launch("a", gpus=two_gpus("10.7", other))
     assert fleet.told("a")[2] == "observe"
-    fleet.enforce("10.3")
+    fleet.enforce(other)
     assert fleet.told("a")[2] == "sm_mixed"
 
 

@@ -311,6 +311,18 @@ def test_ranks_of_different_builds_keep_what_they_had(fleet):
     assert fleet.told("two") == ("keep", given.SAFE, "excluded")
 
 
+def test_a_grant_is_not_in_force_while_a_rank_runs_nobody_knows_what(fleet):
+    both(fleet)
+    fleet.rollout()
+    both(fleet)
+    serve(fleet)
+    assert "uncontrolled" not in fleet.alarms()
+    both(fleet, build=given.build(flashinfer_version=None))
+    assert fleet.told("two") == ("append", given.SAFE, "build_not_qualified")
+    serve(fleet)
+    assert "uncontrolled" in fleet.alarms()
+
+
 def test_a_torch_that_is_no_version_stops_only_its_own_unit(fleet):
     fleet.launch("m", build=given.build(torch_cuda="nightly"))
     fleet.launch("n")
