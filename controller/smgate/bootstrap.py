@@ -9,7 +9,7 @@ import os
 import pathlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import typing_extensions
@@ -88,9 +88,13 @@ def assembled(
     if problems:
         first = problems[0]
         raise CannotServeError(f"{first.sentence} {first.next_step}")
-    signer = _signer(settings, beside=database.sqlite_path(url) if sqlite else None)
     store = log_open.open_sql_store(settings.database_url, clock_us=clock.now_us)
     try:
+        signer = _signer(
+            settings,
+            beside=database.sqlite_path(url) if sqlite else None,
+            pinned=credentials.Credentials(store.database, clock=clock).pinned(),
+        )
         yield services.build(settings, store=store, signer=signer, clock=clock, holder=_holder())
     finally:
         store.close()
@@ -183,7 +187,10 @@ def _said(listening: socket.socket, on_ready: Callable[[str], None] | None) -> N
         on_ready(url)
 
 
-def _signer(settings: config.Settings, *, beside: pathlib.Path | None) -> signing.Signer:
+def _signer(
+    settings: config.Settings, *, beside: pathlib.Path | None, pinned: Mapping[str, int]
+) -> signing.Signer:
+    """The key that the nodes listen to: another one would be refused by each of them, in silence."""
     given = settings.signing_key_file
     if given is None and beside is None:
         raise CannotServeError(
@@ -191,10 +198,22 @@ def _signer(settings: config.Settings, *, beside: pathlib.Path | None) -> signin
             "Make one with: openssl rand -hex 32 > FILE; chmod 600 FILE"
         )
     path = pathlib.Path(given) if given is not None else pathlib.Path(f"{beside}.key")
+    may_create = given is None and (settings.new_signing_key or not pinned)
+    nodes = sum(pinned.values())
+    put_back = (
+        f" {nodes} nodes have pinned a key and refuse what another one signs. Put that key back "
+        "from a backup, or start with --new-signing-key and enrol each of them again."
+    )
     try:
-        return signing.load(path, create=given is None)
+        signer = signing.load(path, create=may_create)
     except signing.BadKeyError as error:
-        raise CannotServeError(str(error)) from error
+        raise CannotServeError(f"{error}{put_back if pinned else ''}") from error
+    deaf = nodes - pinned.get(signer.public_key, 0)
+    if deaf == nodes and pinned and not settings.new_signing_key:
+        raise CannotServeError(f"The signing key {path} is not the one of this log.{put_back}")
+    if deaf:
+        log.warning("%d nodes pinned another key than %s: they must enrol again.", deaf, path)
+    return signer
 
 
 def _holder() -> str:

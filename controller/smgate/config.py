@@ -33,6 +33,8 @@ class Settings:
     signing_key_file: str | None = None
     """Ed25519 key of the directives, 64 hexadecimal digits, mode 0600. Nodes pin its public half at
     enrolment, so every process of one fleet needs the same. SQLite has a default beside the file."""
+    new_signing_key: bool = False
+    """Start although the nodes pinned another key: each must enrol again to hear this one."""
     lease_ttl_s: float = 5.0
     """How long a leader that died still blocks the next one."""
     tick_s: float = 0.25

@@ -137,6 +137,7 @@ def _create_identities() -> None:
         sa.Column("created_at_us", BIG, nullable=False),
         sa.Column("expires_at_us", BIG),
         sa.Column("revoked_at_us", BIG),
+        sa.Column("public_key", sa.Text),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_credential")),
         sa.UniqueConstraint("token_hash", name=op.f("uq_credential_token_hash")),
         sa.CheckConstraint("kind IN ('node', 'operator', 'join')", name=op.f("ck_credential_kind")),

@@ -183,7 +183,7 @@ def test_why_says_code_facts_and_what_is_needed_now_and_then(
     then = json.loads(alice("unit", "why", unit, "--at", str(position), "-o", "json").out)
     assert then["override"] == answer["override"]
     assert alice("unit", "why", unit, "--at", "1").code == 3
-    assert alice("unit", "why", unit, "--at", "yesterday").code == 1
+    assert alice("unit", "why", unit, "--at", "yesterday").code == 2
     wrong = alice("unit", "why", "gpu-2")
     assert wrong.code == 3
 

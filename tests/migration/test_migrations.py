@@ -138,6 +138,9 @@ def test_check_tells_a_database_of_a_newer_version(bare_url: str) -> None:
     log_open.upgrade(bare_url)
     execute(bare_url, "UPDATE alembic_version SET version_num = '9999'")
     assert codes(bare_url) == ["too_new"]
+    with pytest.raises(port.LogTooNewError, match="9999"):
+        log_open.upgrade(bare_url)
+    assert codes(bare_url) == ["too_new"]
 
 
 def test_check_tells_a_changed_schema_and_a_missing_head(bare_url: str) -> None:

@@ -48,13 +48,17 @@ def told(url: str) -> Iterator[None]:
             cause=str(error),
             hint="smgate db upgrade --database URL",
         ) from error
+    except port.LogTooNewError as error:
+        raise failures.CliError(
+            error.sentence, code="database_too_new", hint=error.next_step
+        ) from error
     except port.LogUnavailableError as error:
         raise failures.CliError(
-            "The database cannot be reached.",
+            "The database cannot be used.",
             code="database_unavailable",
             exit_code=exit_codes.UNREACHABLE,
             cause=str(error),
-            hint="Check the URL and the server; `smgate db upgrade` makes a new file.",
+            hint=error.next_step,
         ) from error
     except refusal.RefusedError as error:
         told_as = client.ApiError(

@@ -37,6 +37,13 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option("--signing-key", help="Ed25519 key of the directives, mode 0600."),
         ] = None,
+        new_signing_key: Annotated[
+            bool | None,
+            typer.Option(
+                "--new-signing-key",
+                help="Start although the nodes pinned another key; each must enrol again.",
+            ),
+        ] = None,
     ) -> int:
         """Run a controller until SIGTERM. Prints its address once it answers.
 
@@ -50,6 +57,7 @@ def register(app: typer.Typer) -> None:
             host=host,
             port=port,
             signing_key_file=signing_key,
+            new_signing_key=new_signing_key,
         )
         with offline.told(settings.database_url):
             from smgate import bootstrap

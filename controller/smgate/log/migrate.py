@@ -41,10 +41,16 @@ def upgrade(url: str) -> str:
     """Bring the database to the newest revision, creating an SQLite file; return that revision.
 
     Safe to run from several processes at once: one migrates, the others wait and find it done.
+
+    Raises:
+        LogTooNewError: a newer version migrated it; nothing was changed.
     """
     parsed = database.normalize(url)
     lock = _sqlite_upgrade if parsed.drivername == "sqlite" else _postgres_upgrade
     with failures.translated(), lock(parsed) as connection:
+        current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
+        if current is not None and current not in _known():
+            raise port.LogTooNewError(current)
         alembic.command.upgrade(config(connection), "head")
     return newest()
 
@@ -60,7 +66,7 @@ def check(url: str) -> list[Problem]:
             Problem(
                 code="unavailable",
                 sentence=f"The database does not answer ({error.reason}): {error.detail}",
-                next_step="Check the URL and the server; `smgate db upgrade` makes a new file.",
+                next_step=error.next_step,
             )
         ]
     finally:
@@ -100,6 +106,10 @@ def _script() -> alembic.script.ScriptDirectory:
     return alembic.script.ScriptDirectory.from_config(config())
 
 
+def _known() -> set[str]:
+    return {one.revision for one in _script().walk_revisions()}
+
+
 def _problems(connection: sa.Connection) -> list[Problem]:
     if connection.dialect.name == "postgresql":
         problem = _server_problem(connection)
@@ -109,18 +119,12 @@ def _problems(connection: sa.Connection) -> list[Problem]:
         connection, opts={"compare_type": True, "compare_server_default": False}
     )
     current = context.get_current_revision()
-    known = {one.revision for one in _script().walk_revisions()}
     if current is None:
         sentence, step = "The database has no event log.", "Run `smgate db upgrade`."
         return [Problem(code="not_migrated", sentence=sentence, next_step=step)]
-    if current not in known:
-        return [
-            Problem(
-                code="too_new",
-                sentence=f"The database is at revision {current}, which this version does not know.",
-                next_step="Use the version of smgate that migrated it, or a newer one.",
-            )
-        ]
+    if current not in _known():
+        new = port.LogTooNewError(current)
+        return [Problem(code="too_new", sentence=new.sentence, next_step=new.next_step)]
     if current != newest():
         sentence = f"The database is at revision {current}; this version needs {newest()}."
         return [Problem(code="behind", sentence=sentence, next_step="Run `smgate db upgrade`.")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 ClockUs = Callable[[], int]
 """Returns microseconds since 1970. PostgreSQL ignores it: its server's own clock is used."""
@@ -216,6 +216,34 @@ class LogUnavailableError(LogError):
         self.reason = reason
         self.detail = detail
         super().__init__(f"The event log is unavailable ({reason}): {detail}")
+
+    @property
+    def next_step(self) -> str:
+        """What a person can do about it."""
+        return _NEXT_STEPS.get(self.reason, "Check the URL and the server.")
+
+
+_NEXT_STEPS: Final = {
+    "connection": "Check the URL, the server and how many connections it allows; for a new SQLite "
+    "file, run `smgate db upgrade`.",
+    "timeout": "Try again; if it stays so, look for long transactions in the database.",
+    "busy": "Try again; if it stays so, look for another process that holds the database.",
+    "disk_full": "Make room where the database lies; what was acknowledged is safe.",
+    "read_only": "Make the file and its folder writable for this user, or use the primary server.",
+    "io": "Check the path, its folder and the disk.",
+    "corrupt": "Check the path; if it is right, restore the database from a backup.",
+}
+
+
+class LogTooNewError(LogError):
+    """A newer version of smgate made the database."""
+
+    code = "log_too_new"
+
+    def __init__(self, revision: str) -> None:
+        self.sentence = f"The database is at revision {revision}, which this version does not know."
+        self.next_step = "Use the version of smgate that migrated it, or a newer one."
+        super().__init__(f"{self.sentence} {self.next_step}")
 
 
 class LogNotReadyError(LogError):

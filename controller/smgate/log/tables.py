@@ -121,6 +121,7 @@ CREDENTIAL = sa.Table(
     sa.Column("created_at_us", BIG, nullable=False),
     sa.Column("expires_at_us", BIG),
     sa.Column("revoked_at_us", BIG),
+    sa.Column("public_key", sa.Text),  # What a node pinned when it got this credential.
     sa.UniqueConstraint("token_hash"),
     sa.CheckConstraint("kind IN ('node', 'operator', 'join')", name="kind"),
     sqlite_strict=True,

@@ -72,9 +72,15 @@ class Credentials:
         self._cache: dict[str, tuple[int, Credential]] = {}
 
     def issue(
-        self, *, kind: Kind, subject: str, role: Role | None = None, ttl_s: float | None = None
+        self,
+        *,
+        kind: Kind,
+        subject: str,
+        role: Role | None = None,
+        ttl_s: float | None = None,
+        public_key: str | None = None,
     ) -> Issued:
-        """Make a token.
+        """Make a token. `public_key` is what a node pins together with its credential.
 
         Raises:
             RefusedError: `bad_token_request`.
@@ -101,6 +107,7 @@ class Credentials:
                     token_hash=hash_of(token),
                     created_at_us=now_us,
                     expires_at_us=made.expires_at_us,
+                    public_key=public_key,
                 )
             )
         return Issued(credential=made, token=token)
@@ -121,6 +128,20 @@ class Credentials:
         if found.expires_at_us is not None and found.expires_at_us <= self._clock.now_us():
             raise _unauthorized("token_expired", "This token has expired.")
         return found
+
+    def pinned(self) -> dict[str, int]:
+        """How many nodes hold directives to which public key."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                sa.select(_TABLE.public_key, sa.func.count())
+                .where(
+                    _TABLE.kind == "node",
+                    _TABLE.revoked_at_us.is_(None),
+                    _TABLE.public_key.is_not(None),
+                )
+                .group_by(_TABLE.public_key)
+            ).all()
+        return {row[0]: row[1] for row in rows}
 
     def revoke(self, credential_id: str) -> bool:
         """End a token; False if it had ended.

@@ -57,7 +57,9 @@ class Enrolment:
                 retry_after_s=2,
             )
         # The fact comes first: a node that has a credential is always in the log.
-        issued = self._tokens.issue(kind="node", subject=request.node)
+        issued = self._tokens.issue(
+            kind="node", subject=request.node, public_key=self._told.public_key
+        )
         self._tokens.revoke_nodes(request.node, except_id=issued.credential.id)
         self._heard.note(request.node)
         return wire.EnrollAnswer(
