@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from smgate.domain import alarms, commands, facts, keys, next_steps, policy
+from smgate.domain import alarms, commands, facts, keys, next_steps, policy, shipped_issues
 from smgate.scenario import document, runner, yaml_lines
 
 README = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
@@ -83,6 +83,11 @@ def test_the_tables_of_defaults_are_the_defaults() -> None:
         assert field.name in plan
         if isinstance(field.default, int | float):
             assert str(int(field.default)) in plan[field.name]
+
+
+def test_every_blocking_issue_that_ships_is_listed() -> None:
+    listed = set(re.findall(r"^\| `([a-z0-9.-]+)` \| SM", README, re.MULTILINE))
+    assert listed == {one.id for one in shipped_issues.ALL if one.severity == "block"}
 
 
 def test_every_code_is_listed() -> None:

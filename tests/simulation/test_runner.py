@@ -246,6 +246,32 @@ def test_a_rollout_selects_a_unit_by_its_nodes_name() -> None:
     assert [unit.partition(":")[0] for unit in opened["units"]] == ["prod-2"]
 
 
+def test_an_announced_build_shows_the_keys_that_need_evidence() -> None:
+    packages = {name: fleet.BUILD[name] for name in fleet.BUILD if name != "driver_version"}
+    result = _run(
+        fleet.facts(0, "a", fleet.launch("a", 1)),
+        fleet.facts(
+            1, "b", fleet.launch("b", 1, build={**fleet.BUILD, "driver_version": "590.44"})
+        ),
+        fleet.facts(2, "c", fleet.launch("c", 1, gpus=[{"uuid": "GPU-c", "sm": "10.0"}])),
+        fleet.command(3, "dora", "build_announce", name="same", packages=packages),
+        fleet.command(
+            4,
+            "dora",
+            "build_announce",
+            name="next",
+            packages={**packages, "flashinfer_version": "0.7.3"},
+        ),
+        fleet.pool(10),
+    )
+    last = result["times"][-1]
+    seen = set(last["kernel_keys"])
+    assert sorted(last["announced"]["same"].values()) == ["qualified", "unknown"]
+    assert set(last["announced"]["same"]) < seen
+    assert sorted(last["announced"]["next"].values()) == ["unknown", "unknown"]
+    assert not set(last["announced"]["next"]) & seen
+
+
 def test_a_month_of_fifty_nodes_takes_seconds() -> None:
     scenario = fleet.month(nodes=50)
     began = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from smgate.domain import alarms, decisions, exposure, rules, waits, waves
+from smgate.domain import alarms, announced, decisions, exposure, rules, waits, waves
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso, show_wait
@@ -77,6 +77,10 @@ def _snapshot(fleet: Fleet, reasons: Reasons, now_us: int) -> dict[str, Any]:
         },
         "rollouts": {name: _rollout(fleet, name) for name in sorted(fleet.rollouts)},
         "kernel_keys": {key: fleet.keys[key].standing for key in sorted(fleet.keys)},
+        "announced": {
+            name: announced.kernel_keys(fleet, fleet.announced[name])
+            for name in sorted(fleet.announced)
+        },
         "alarms": [
             {
                 "cause": episode.cause,
