@@ -7,6 +7,7 @@ import concurrent.futures
 import pytest
 from tests import controller_bench as cb
 
+from smgate.domain import shipped_issues
 from smgate.log import port
 from smgate.service import handle, records
 
@@ -346,3 +347,38 @@ def _iso(at_us: int) -> str:
     from smgate.views import shape
 
     return str(shape.iso(at_us))
+
+
+def test_a_dry_run_of_an_issue_says_which_units_and_builds_it_matches(bench: cb.Bench) -> None:
+    bench.enrol("n1").launch("l1")
+    bench.lead()
+    alice = bench.token("approver", "alice")
+    [unit] = bench.get(alice, "units")["items"]
+    issue = {
+        "id": "fi-9",
+        "title": "zeros",
+        "severity": "info",
+        "match": {"architecture": [cb.ARCHITECTURE], "sm": ["10.7"]},
+    }
+    shown = bench.command(alice, "issue_publish", issue=issue, dry_run=True)["preview"]
+    assert shown["changed_units"] == 0
+    [matched] = shown["issues"]
+    assert (matched["id"], matched["matched_units"]) == ("fi-9", 1)
+    assert matched["unit_names"] == [unit["id"]]
+    assert matched["builds"][0]["sm"] == "10.7"
+    issue["match"] = {"sm": ["10.3"]}
+    [other] = bench.command(alice, "issue_publish", issue=issue, dry_run=True)["preview"]["issues"]
+    assert (other["matched_units"], other["builds"]) == (0, [])
+
+
+def test_the_shipped_issues_are_listed_and_one_can_be_withdrawn(bench: cb.Bench) -> None:
+    bench.lead()
+    alice = bench.token("approver", "alice")
+    listed = {one["id"]: one for one in bench.get(alice, "issues")["items"]}
+    assert set(listed) == {one.id for one in shipped_issues.ALL}
+    assert listed["flashinfer-4569"]["severity"] == "block"
+    looked = bench.command(alice, "issue_withdraw", issue_id="flashinfer-4569", dry_run=True)
+    assert looked["preview"]["issues"][0]["id"] == "flashinfer-4569"
+    bench.command(alice, "issue_withdraw", issue_id="flashinfer-4569")
+    bench.lead()
+    assert "flashinfer-4569" not in {one["id"] for one in bench.get(alice, "issues")["items"]}

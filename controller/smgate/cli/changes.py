@@ -10,14 +10,12 @@ from smgate.cli import (
     console as consoles,
     exit_codes,
     failures,
+    issue_lines,
     output,
     runner,
     session as sessions,
     unit_rows,
 )
-
-NAMES_MAX: Final = 5
-"""Names shown of each kind of change before a question; --dry-run -o json has them all."""
 
 KIND_OF_FIELD: Final = {
     "unit": "unit",
@@ -105,7 +103,8 @@ def consequences(looked: output.Row) -> list[str]:
         return []
     changed, units = preview.get("changed_units"), preview.get("units")
     changes = preview.get("changes") or []
-    lines = [f"Units that would be decided anew: {changed} of {units}."]
+    lines = [line for one in preview.get("issues") or () for line in issue_lines.lines(one)]
+    lines += [f"Units that would be decided anew: {changed} of {units}."]
     if len(changes) == changed:
         other = sum(1 for one in changes if _value(one, "before") != _value(one, "after"))
         lines.append(f"Units whose override would change at their next start: {other}.")
@@ -114,8 +113,7 @@ def consequences(looked: output.Row) -> list[str]:
         turn = f"{_verdict(one.get('before'))} -> {_verdict(one.get('after'))}"
         kinds.setdefault(turn, []).append(output.text_of(one.get("unit")))
     for turn, names in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-        shown = ", ".join(names[:NAMES_MAX]) + (", ..." if len(names) > NAMES_MAX else "")
-        lines.append(f"  {len(names)}: {turn}: {shown}")
+        lines.append(f"  {len(names)}: {turn}: {output.few(names)}")
     return lines
 
 

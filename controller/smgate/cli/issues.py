@@ -40,14 +40,16 @@ def publish(
     session: sessions.Session,
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON, - for standard input.")],
 ) -> asks.Change:
-    """Publish or replace a known issue: what it matches gets the safe value."""
+    """Publish or replace a known issue: what it matches gets the safe value, if it blocks."""
     from smgate.cli import files
     from smgate.domain import policy
 
     issue = files.load(file, policy.KnownIssue, asked=session.console.asked, ignored=files.ADDED)
+    blocks = issue.get("severity", "block") == "block"
+    follows = "builds it matches get the safe value" if blocks else "it is listed and stops nothing"
     return asks.Change(
         fields={"issue": issue},
-        summary=f"Issue {issue['id']} is published: builds it matches get the safe value.",
+        summary=f"Issue {issue['id']} is published: {follows}.",
         consequence=reach.of_all(),
     )
 

@@ -15,6 +15,8 @@ OutputFormat = Literal["table", "wide", "json", "yaml", "jsonl", "name"]
 Row = dict[str, Any]
 HUMAN: Final = ("table", "wide")
 _GAP: Final = "  "
+NAMES_MAX: Final = 5
+"""Names shown of each kind before a question; --dry-run -o json has more."""
 _ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
 """Times as the API writes them; people get whole seconds."""
 
@@ -97,6 +99,11 @@ def _inner(value: object) -> str:
     if isinstance(value, dict) and value:
         return f"{{{text_of(value)}}}"
     return f"[{text_of(value)}]" if isinstance(value, (list, tuple)) and value else text_of(value)
+
+
+def few(names: Sequence[str]) -> str:
+    """The first names, and that there are more."""
+    return ", ".join(names[:NAMES_MAX]) + (", ..." if len(names) > NAMES_MAX else "")
 
 
 def aligned(rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from smgate.domain import keys
+from smgate.domain import context, keys
 from smgate.domain.context import Member
 from smgate.domain.policy import KnownIssue
+from smgate.domain.state import Fleet
 from smgate.domain.values import Build
 
 Match = Literal["yes", "no", "unknown"]
@@ -72,3 +74,61 @@ def matches(issue: KnownIssue, member: Member) -> Match:
         elif not any(fits(pattern, value) for pattern in patterns for value in known):
             return "no"
     return verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedBuild:
+    """One build that an issue matches, as far as a person tells builds apart."""
+
+    sm: str
+    sglang: str | None
+    flashinfer: str | None
+    driver: str | None
+    kernel_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What an issue matches now, among the units with a live server or launch."""
+
+    units: tuple[str, ...]
+    unknown_units: tuple[str, ...]
+    """Nobody can tell: a field that the issue names was not read there."""
+    builds: dict[MatchedBuild, tuple[str, ...]]
+    """Each with its units; the most frequent build first."""
+
+
+def reach(fleet: Fleet, issue: KnownIssue, *, now_us: int) -> Reach:
+    """What this issue matches now, whatever its severity and whether or not it is published."""
+    matched: list[str] = []
+    unknown: list[str] = []
+    builds: dict[MatchedBuild, list[str]] = {}
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        members = context.of_unit(fleet, unit, now_us).members if unit.live else ()
+        verdicts = [(matches(issue, member), member) for member in members]
+        found = {_build_of(member) for verdict, member in verdicts if verdict == "yes"}
+        if found:
+            matched.append(name)
+        elif any(verdict == "unknown" for verdict, _ in verdicts):
+            unknown.append(name)
+        for build in sorted(found, key=repr):
+            builds.setdefault(build, []).append(name)
+    most = sorted(builds, key=lambda build: (-len(builds[build]), repr(build)))
+    return Reach(
+        units=tuple(matched),
+        unknown_units=tuple(unknown),
+        builds={build: tuple(builds[build]) for build in most},
+    )
+
+
+def _build_of(member: Member) -> MatchedBuild:
+    assert member.rank is not None, "an issue matches only what a launch gate read"
+    build = member.rank.planned.build
+    return MatchedBuild(
+        sm=", ".join(sm for sm in member.sms if sm is not None),
+        sglang=build.sglang_version,
+        flashinfer=build.flashinfer_version,
+        driver=build.driver_version,
+        kernel_key=member.kernel_key,
+    )

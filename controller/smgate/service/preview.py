@@ -1,17 +1,26 @@
-"""Owns saying what a command would change, before it is given: decided anew on a copy of the fleet."""
+"""Owns saying what a command would change, before it is given: decided anew on a copy of the fleet.
+
+Of a known issue it says besides what it matches, which is not the same: an issue that informs changes
+nothing, and a unit may be on the safe value already.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import pickle
 from collections.abc import Sequence
 from typing import Any, Final
 
-from smgate.domain import evolve, rules
+from smgate.domain import evolve, issues, rules, rulings
 from smgate.domain.events import Event, Recorded
+from smgate.domain.policy import KnownIssue
 from smgate.domain.state import Fleet
 from smgate.service import records
 
 CHANGES_SHOWN_MAX: Final = 200
+NAMES_SHOWN_MAX: Final = 200
+BUILDS_SHOWN_MAX: Final = 50
 
 
 def snapshot(fleet: Fleet) -> bytes:
@@ -27,6 +36,7 @@ def of_events(taken: bytes, events: Sequence[Event], *, by: str, now_us: int) ->
     fleet: Fleet = pickle.loads(taken)  # noqa: S301  made by `snapshot` a moment ago
     units = [name for name in sorted(fleet.units) if fleet.units[name].live]
     before = {name: _decided(fleet, name, now_us) for name in units}
+    matched = [_matched(fleet, issue, now_us) for issue in _issues(fleet, events)]
     for version, event in enumerate(events, start=1):
         evolve.evolve(
             fleet,
@@ -46,10 +56,39 @@ def of_events(taken: bytes, events: Sequence[Event], *, by: str, now_us: int) ->
         for name in units
         if before[name] != after[name]
     ]
-    return {
+    shown: dict[str, Any] = {
         "units": len(units),
         "changed_units": len(changes),
         "changes": changes[:CHANGES_SHOWN_MAX],
+    }
+    return {**shown, "issues": matched} if matched else shown
+
+
+def _issues(fleet: Fleet, events: Sequence[Event]) -> list[KnownIssue]:
+    """The issues that these events publish or withdraw."""
+    found = [event.issue for event in events if isinstance(event, rulings.IssuePublished)]
+    gone = [event.issue_id for event in events if isinstance(event, rulings.IssueWithdrawn)]
+    return [*found, *(fleet.issues[name] for name in gone if name in fleet.issues)]
+
+
+def _matched(fleet: Fleet, issue: KnownIssue, now_us: int) -> dict[str, Any]:
+    found = issues.reach(fleet, issue, now_us=now_us)
+    return {
+        "id": issue.id,
+        "severity": issue.severity,
+        "matched_units": len(found.units),
+        "unit_names": list(found.units[:NAMES_SHOWN_MAX]),
+        "unknown_units": len(found.unknown_units),
+        "unknown_unit_names": list(found.unknown_units[:NAMES_SHOWN_MAX]),
+        "matched_builds": len(found.builds),
+        "builds": [
+            {
+                **dataclasses.asdict(build),
+                "matched_units": len(units),
+                "unit_names": list(units[:NAMES_SHOWN_MAX]),
+            }
+            for build, units in itertools.islice(found.builds.items(), BUILDS_SHOWN_MAX)
+        ],
     }
 
 
