@@ -7,6 +7,7 @@ fleet has launched or tested so far.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from smgate.domain import exposure, keys
 from smgate.domain.rulings import BuildAnnounced
@@ -16,11 +17,12 @@ from smgate.domain.values import Build
 
 def kernel_keys(fleet: Fleet, build: BuildAnnounced) -> dict[str, Standing]:
     """Each key on a candidate SM with its standing. `unknown` still needs evidence."""
+    packages: dict[str, Any] = dict(build.packages)
     found: dict[str, Standing] = {}
     for seen in fleet.keys.values():
         if not exposure.is_candidate(fleet, seen.sm):
             continue
-        made = replace(Build(driver_version=seen.build.driver_version), **build.packages)
+        made = replace(Build(driver_version=seen.build.driver_version), **packages)
         key = keys.kernel_key(sm=seen.sm, build=made, layout=seen.layout, a2a=seen.a2a)
         if key is not None:
             found[key] = fleet.keys[key].standing if key in fleet.keys else "unknown"
