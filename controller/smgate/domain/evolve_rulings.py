@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import rulings
+from smgate.domain import matching, rulings
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
 from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout
@@ -45,11 +45,13 @@ def _policy_published(fleet: Fleet, recorded: Recorded, event: rulings.PolicyPub
 def _issue_published(fleet: Fleet, recorded: Recorded, event: rulings.IssuePublished) -> None:
     fleet.issues[event.issue.id] = event.issue
     fleet.issue_positions[event.issue.id] = recorded.position
+    fleet.blocking = matching.blocking(fleet.issues.values())
 
 
 def _issue_withdrawn(fleet: Fleet, recorded: Recorded, event: rulings.IssueWithdrawn) -> None:
     fleet.issues.pop(event.issue_id, None)
     fleet.issue_positions.pop(event.issue_id, None)
+    fleet.blocking = matching.blocking(fleet.issues.values())
 
 
 def _build_announced(fleet: Fleet, recorded: Recorded, event: rulings.BuildAnnounced) -> None:

@@ -2,78 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
 
-from smgate.domain import context, keys
+from smgate.domain import context, keys, matching
 from smgate.domain.context import Member
-from smgate.domain.policy import KnownIssue
+from smgate.domain.policy import MATCH_FIELDS, KnownIssue
 from smgate.domain.state import Fleet
-from smgate.domain.values import Build
-
-Match = Literal["yes", "no", "unknown"]
 
 
-Values = tuple[str, ...] | None
-Reader = Callable[[Member, Build], Values]
+def reading_of(member: Member) -> matching.Reading | None:
+    """A member's values for every field an issue may name; None of a server without a launch gate."""
+    if member.rank is None:
+        return None
+    build = member.rank.planned.build
+    sms = tuple(sm for sm in member.sms if sm is not None)
+    branch = keys.driver_branch(build.driver_version)
+    return (
+        sms or None,
+        _one(build.sglang_version),
+        _one(build.flashinfer_version),
+        _one(build.flashinfer_commit),
+        _one(build.driver_version),
+        _one(branch),
+        _one(build.cuda_toolkit),
+        _one(build.torch_version),
+        _one(build.torch_cuda),
+        _one(build.cute_dsl_version),
+        _one(member.architecture),
+        (member.a2a,),
+        build.disqualifying_env,
+    )
 
 
-def _one(value: str | None) -> Values:
+def _one(value: str | None) -> matching.Values:
     return None if value is None else (value,)
 
 
-READERS: Final[dict[str, Reader]] = {
-    "sm": lambda member, _: tuple(sm for sm in member.sms if sm is not None) or None,
-    "sglang": lambda _, build: _one(build.sglang_version),
-    "flashinfer": lambda _, build: _one(build.flashinfer_version),
-    "flashinfer_commit": lambda _, build: _one(build.flashinfer_commit),
-    "driver": lambda _, build: _one(build.driver_version),
-    "driver_branch": lambda _, build: _one(keys.driver_branch(build.driver_version)),
-    "cuda_toolkit": lambda _, build: _one(build.cuda_toolkit),
-    "torch": lambda _, build: _one(build.torch_version),
-    "torch_cuda": lambda _, build: _one(build.torch_cuda),
-    "cute_dsl": lambda _, build: _one(build.cute_dsl_version),
-    "architecture": lambda member, _: _one(member.architecture),
-    "a2a": lambda member, _: (member.a2a,),
-    "disqualifying_env": lambda _, build: build.disqualifying_env,
-}
-"""A member's values for every field an issue may name; None where nothing was read."""
+def field_values(member: Member) -> dict[str, matching.Values]:
+    """The same by name; empty of a server without a launch gate."""
+    reading = reading_of(member)
+    return {} if reading is None else dict(zip(MATCH_FIELDS, reading, strict=True))
 
 
-def field_values(member: Member) -> dict[str, Values]:
-    """All of them; none of a server that came without a launch gate."""
-    if member.rank is None:
-        return {}
-    build = member.rank.planned.build
-    return {name: read(member, build) for name, read in READERS.items()}
+def matches(issue: KnownIssue, member: Member) -> matching.Match:
+    """Whether one issue holds for a member. `unknown`: a field it names was not read."""
+    reading = reading_of(member)
+    return "unknown" if reading is None else matching.verdict(issue, reading)
 
 
-def fits(pattern: str, value: str) -> bool:
-    """Equality, or a prefix when the pattern ends in an asterisk."""
-    if pattern.endswith("*"):
-        return value.startswith(pattern[:-1])
-    return value == pattern
-
-
-def matches(issue: KnownIssue, member: Member) -> Match:
-    """Whether an issue holds for a member. `unknown`: a field it names was not read.
-
-    Only the fields it names are read, and no more once one says no: this runs for every issue and
-    every unit of the fleet.
-    """
-    if member.rank is None:
-        return "unknown"
-    build = member.rank.planned.build
-    verdict: Match = "yes"
-    for name, patterns in issue.match.items():
-        read = READERS.get(name)
-        known = None if read is None else read(member, build)
-        if known is None:
-            verdict = "unknown"
-        elif not any(fits(pattern, value) for pattern in patterns for value in known):
-            return "no"
-    return verdict
+def blocking(fleet: Fleet, member: Member) -> matching.Verdicts:
+    """What every published issue that blocks says of a member."""
+    reading = reading_of(member)
+    if reading is None:
+        return matching.Verdicts(
+            matching=(), unknown=tuple(issue.id for issue in fleet.blocking.issues)
+        )
+    return fleet.blocking.verdicts(reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

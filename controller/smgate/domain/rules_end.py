@@ -54,16 +54,16 @@ def known_issue(ctx: Context, member: Member) -> Answer | None:
     """A published issue matches this build and layout."""
     if _breaks_glass(ctx):
         return None
-    for name in sorted(ctx.fleet.issues):
-        issue = ctx.fleet.issues[name]
-        if issue.severity == "block" and issues.matches(issue, member) == "yes":
-            return Answer(
-                kind="safe",
-                code=f"known_issue:{name}",
-                sentence=f"Known issue {name}: {issue.title}",
-                facts=(member.position, ctx.fleet.issue_positions[name]),
-            )
-    return None
+    found = issues.blocking(ctx.fleet, member).matching
+    if not found:
+        return None
+    name = found[0]
+    return Answer(
+        kind="safe",
+        code=f"known_issue:{name}",
+        sentence=f"Known issue {name}: {ctx.fleet.issues[name].title}",
+        facts=(member.position, ctx.fleet.issue_positions[name]),
+    )
 
 
 def _remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | None:

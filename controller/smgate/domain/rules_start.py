@@ -146,13 +146,11 @@ def _old(ctx: Context, at_us: int) -> bool:
 def _member_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
     fleet = ctx.fleet
     for member in ctx.members:
-        for name in sorted(fleet.issues):
-            issue = fleet.issues[name]
-            if issue.severity == "block" and issues.matches(issue, member) == "unknown":
-                yield (
-                    "known_issue_unevaluable",
-                    f"Known issue {name} needs a field that {member.node} did not report.",
-                )
+        for name in issues.blocking(fleet, member).unknown:
+            yield (
+                "known_issue_unevaluable",
+                f"Known issue {name} needs a field that {member.node} did not report.",
+            )
         node = fleet.nodes.get(member.node)
         if node is not None and node.gaps:
             yield "log_gap", f"Facts of node {member.node} were lost and not yet reported anew."

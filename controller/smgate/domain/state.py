@@ -13,6 +13,7 @@ from typing import Literal
 
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.facts import CheckFinished, LaunchPlanned, NodeReported, OverrideApplied
+from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
 from smgate.domain.values import Build, GivenFor, Layout, Mode, Model, Pair
@@ -325,6 +326,8 @@ class Fleet:
     disabled: dict[tuple[str, str], int] = field(default_factory=dict)
     issues: dict[str, KnownIssue] = field(default_factory=dict)
     issue_positions: dict[str, int] = field(default_factory=dict)
+    blocking: Blocking = field(default_factory=Blocking)
+    """Those of `issues` that block, made ready for matching."""
     announced: dict[str, BuildAnnounced] = field(default_factory=dict)
     freezes: dict[str, int] = field(default_factory=dict)
     freeze_reasons: dict[str, str] = field(default_factory=dict)

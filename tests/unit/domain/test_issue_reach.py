@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import commands, issues, policy
+from smgate.domain import commands, issues, matching, policy
 
 ZEROS = policy.KnownIssue(
     id="fi-9", title="zeros", match={"sm": ("10.7",), "flashinfer": ("0.7.1", "0.7.1.*")}
@@ -70,3 +70,42 @@ def test_a_unit_that_is_gone_is_in_no_reach(fleet):
 def test_an_issue_that_nothing_matches_reaches_nothing(fleet):
     nobody = policy.KnownIssue(id="x", title="t", match={"sglang": ("0.0.1",)})
     assert reach(fleet, nobody) == issues.Reach(units=(), unknown_units=(), builds={})
+
+
+def test_verdicts_are_kept_and_made_anew_when_the_issues_change(fleet):
+    """A kept answer never outlives the set of issues it was given for."""
+    unit = fleet.unit("a").id
+    assert fleet.state.units[unit].override.code == "no_rollout"
+    fleet.orders(commands.PublishIssue(issue=ZEROS, reason="read it"))
+    assert fleet.state.units[unit].override.code == "known_issue:fi-9"
+    narrower = policy.KnownIssue(id="fi-9", title="zeros", match={"flashinfer": ("0.7.0",)})
+    fleet.orders(commands.PublishIssue(issue=narrower, reason="it was another"))
+    assert fleet.state.units[unit].override.code == "no_rollout"
+    fleet.orders(commands.PublishIssue(issue=ZEROS, reason="it was not"))
+    fleet.orders(commands.WithdrawIssue(issue_id="fi-9", reason="fixed"))
+    assert fleet.state.units[unit].override.code == "no_rollout"
+
+
+def test_what_is_kept_has_a_bound_and_changes_no_answer():
+    asked = matching.Blocking((ZEROS,))
+    readings = [
+        tuple(
+            {"sm": ("10.7",), "flashinfer": (f"0.7.{n}",)}.get(name) for name in policy.MATCH_FIELDS
+        )
+        for n in range(matching.KEPT_MAX + 10)
+    ]
+    for reading in readings:
+        asked.verdicts(reading)
+    assert len(asked._kept) <= matching.KEPT_MAX
+    assert asked.verdicts(readings[1]).matching == ("fi-9",)
+    assert asked.verdicts(readings[2]).matching == ()
+    assert asked == matching.Blocking((ZEROS,))
+    unread = (None,) * len(policy.MATCH_FIELDS)
+    assert asked.verdicts(unread) == matching.Verdicts(matching=(), unknown=("fi-9",))
+
+
+def test_an_issue_that_informs_stops_nothing(fleet):
+    informs = policy.KnownIssue(id="i", title="t", severity="info", match={"sm": ("10.7",)})
+    fleet.orders(commands.PublishIssue(issue=informs, reason="read it"))
+    assert fleet.unit("a").override.code == "no_rollout"
+    assert matching.blocking([informs, ZEROS]).issues == (ZEROS,)
