@@ -42,10 +42,18 @@ BuildKey = Annotated[str, typer.Argument(help="A kernel key.", autocompletion=su
 
 def _announced(body: output.Row) -> list[str]:
     rows = output.items_of({"items": body.get("announced")})
-    return [
-        f"announced: {output.text_of(row.get('name'))} ({output.text_of(row.get('packages'))})"
-        for row in rows
-    ]
+    return [f"announced: {output.text_of(row.get('name'))}: {_expanded(row)}" for row in rows]
+
+
+def _expanded(row: output.Row) -> str:
+    """The kernel keys an image would make in this fleet, those that need evidence first."""
+    keys = output.items_of({"items": row.get("kernel_keys")})
+    if not keys:
+        return "no kernel key yet: no launch of a candidate SM was seen to expand it by"
+    shown = sorted(keys, key=lambda one: one.get("standing") == "qualified")
+    return ", ".join(
+        f"{output.text_of(one.get('key'))} {output.text_of(one.get('standing'))}" for one in shown
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,19 @@ from smgate.domain.state import Fleet, Standing
 from smgate.domain.values import Build
 
 
+PIN_PREFIX = "artifact_pins."
+
+
 def kernel_keys(fleet: Fleet, build: BuildAnnounced) -> dict[str, Standing]:
     """Each key on a candidate SM with its standing. `unknown` still needs evidence."""
-    packages: dict[str, Any] = dict(build.packages)
+    packages: dict[str, Any] = {
+        name: version for name, version in build.packages.items() if not name.startswith(PIN_PREFIX)
+    }
+    packages["artifact_pins"] = {
+        name.removeprefix(PIN_PREFIX): digest
+        for name, digest in build.packages.items()
+        if name.startswith(PIN_PREFIX)
+    }
     found: dict[str, Standing] = {}
     for seen in fleet.keys.values():
         if not exposure.is_candidate(fleet, seen.sm):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from smgate.domain import commands, policy, rollout_commands, rulings, unit_commands
+from smgate.domain import announced, commands, policy, rollout_commands, rulings, unit_commands
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
@@ -185,16 +185,21 @@ PACKAGES: Final = (
     "torch_cuda",
     "image_digest",
 )
-"""Packages an image may announce: the fields of a build that do not depend on the node."""
+"""Packages an image may announce: the fields of a build that do not depend on the node; beside
+them `artifact_pins.NAME`, one for each pin digest of its FlashInfer."""
 
 
 def _announce(fleet: Fleet, command: commands.AnnounceBuild, by: str) -> tuple[Event, ...]:
-    unknown = sorted(set(command.packages) - set(PACKAGES))
+    unknown = sorted(
+        name
+        for name in command.packages
+        if name not in PACKAGES and not name.startswith(announced.PIN_PREFIX)
+    )
     if unknown:
         raise RejectedError(
             code="unknown_package",
             message=f"Unknown package {unknown[0]!r}.",
-            next_step=f"One of {', '.join(PACKAGES)}.",
+            next_step=f"One of {', '.join(PACKAGES)}, {announced.PIN_PREFIX}NAME.",
         )
     for needed in ("sglang_version", "flashinfer_version", "torch_cuda"):
         if needed not in command.packages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smgate.domain import exposure
+from smgate.domain import announced as expansion, exposure
 from smgate.domain.state import Episode, Fleet, KeyEvidence, Rollout, SetEvidence, Wave
 from smgate.views.shape import Row, iso, plain
 
@@ -74,6 +74,10 @@ def announced(fleet: Fleet) -> dict[str, Row]:
             "name": name,
             "position": 0,
             "packages": dict(fleet.announced[name].packages),
+            "kernel_keys": [
+                {"key": key, "standing": standing}
+                for key, standing in expansion.kernel_keys(fleet, fleet.announced[name]).items()
+            ],
             "reason": fleet.announced[name].reason,
         }
         for name in sorted(fleet.announced)
