@@ -41,10 +41,10 @@ HISTORY = [
     "instance_changed",
     "effective_seen",
     "weights_seen",
+    "gpu_fault_seen",
     "bake_interval",
     "memory_fallback_seen",
     "memory_fallback_cleared",
-    "gpu_fault_seen",
     "gap_noticed",
     "unit_disagreed",
     "build_failed",
@@ -82,7 +82,7 @@ HISTORY = [
 NO_MARK = {"gap_noticed"}
 """It closes a gap that this story never opened."""
 
-BOOKKEEPING = ("position", "now_us", "events_total")
+BOOKKEEPING = ("position", "now_us", "events_total", "touched", "world_position")
 
 
 def parts(path):

@@ -227,7 +227,10 @@ class Planner:
         return found
 
     def _note_limit(self, unit: Unit) -> None:
-        if unit.override is not None and unit.override.code in LIMITS:
+        limited = unit.override is not None and unit.override.code in LIMITS
+        # One that waits to be decided may be asked for the check that another did not answer.
+        undecided = unit.launch is not None and unit.launch.decided is None
+        if limited or undecided:
             self._limited.add(unit.id)
         else:
             self._limited.discard(unit.id)

@@ -257,6 +257,21 @@ def test_a_check_that_never_answers_holds_a_launch_no_longer_than_its_time(fleet
     assert asked(fleet) == ["p1", "p2"]
 
 
+@pytest.mark.parametrize("how", ["timed out", "skipped"])
+def test_a_check_that_came_to_nothing_is_asked_of_another_launch_that_waits(how):
+    fleet = given.Fleet(min_gpu_sets=1, gather_s=600).enforce()
+    fleet.node("p1", "p2", pool=True)
+    fleet.launch("p1")
+    fleet.launch("p2", nnodes=2, unit_name="two")
+    assert asked(fleet) == ["p1"]
+    if how == "timed out":
+        fleet.later(100)
+    else:
+        for check in CHECKS:
+            fleet.check("p1", check, "skipped")
+    assert asked(fleet) == ["p1", "p2"]
+
+
 def test_nothing_is_asked_for_a_baseline_or_a_known_gpu_set(fleet):
     fleet.enforce("10.0")
     fleet.launch("p1", sm="10.0")
