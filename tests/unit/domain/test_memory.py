@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tests.memory_models import FIXTURES, gib, gpu, k3, of
+from tests.memory_models import FIXTURES, GIB, gib, gpu, k3, of
 
 from smgate.domain.errors import RejectedError
 from smgate.domain.memory import estimate, parts

@@ -12,7 +12,6 @@ from tests.memory_models import GIB, deepseek_like, gpt_oss, gpu, k3, of
 from smgate.domain.errors import RejectedError
 from smgate.domain.memory import parts, shape as shapes
 
-
 # Other models
 
 
