@@ -168,6 +168,30 @@ def test_only_an_override_in_the_log_is_told(bench: cb.Bench) -> None:
     assert node.ask("l1")["directive"] is not None
 
 
+def test_a_slow_rank_gets_what_its_launch_was_decided_whatever_changed_since(
+    bench: cb.Bench,
+) -> None:
+    """Both ranks of one launch, though a person pinned the unit between their questions."""
+    ranks = {name: bench.enrol(name) for name in ("n1", "n2")}
+    approver = bench.token("approver")
+    bench.command(approver, "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
+    bench.lead()
+    for number, (name, node) in enumerate(ranks.items()):
+        node.launch(f"l-{name}", nnodes=2, node_rank=number, unit_name="pair")
+    bench.lead()
+    told = {}
+    for name, node in ranks.items():
+        answer = node.ask(f"l-{name}", wait=5)
+        units = cb.opened(answer["directive"], node.public_key)["units"]
+        [told[name]] = [u for u in units if f"l-{name}" in u["launch_ids"]]
+        bench.command(approver, "unit_pin", unit="pair", direction="on")
+        bench.lead()
+    assert told["n1"] == told["n2"]
+    [standing, of_launch] = units
+    assert (standing["code"], standing["launch_ids"]) == ("pinned_on", [])
+    assert of_launch == told["n2"]
+
+
 def test_another_nodes_launch_is_not_answered(bench: cb.Bench) -> None:
     node, other = bench.enrol("n1"), bench.enrol("n2")
     node.launch("l1")

@@ -243,8 +243,10 @@ def _held_entry(launch: Json, held: Json | None) -> Json | None:
     for entry in held.get("units") or ():
         if entry["unit"] != unit:
             continue
+        # The first of a unit is its standing decision; what was decided for one launch follows.
         now = given_for(launch)
-        if entry["form"] == "keep" or (None not in now.values() and entry["given_for"] == now):
+        if entry["form"] == "keep":
             # A kept value was worked out for the launch it was given for, not for this one.
-            return {**entry, "value": None} if entry["form"] == "keep" else dict(entry)
+            return {**entry, "value": None}
+        return dict(entry) if None not in now.values() and entry["given_for"] == now else None
     return None

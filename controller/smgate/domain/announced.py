@@ -14,7 +14,6 @@ from smgate.domain.rulings import BuildAnnounced
 from smgate.domain.state import Fleet, Standing
 from smgate.domain.values import Build
 
-
 PIN_PREFIX = "artifact_pins."
 
 

@@ -144,6 +144,7 @@ def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet
     launch = unit.launch
     if launch is not None and set(event.launch_ids) & set(launch.launch_ids):
         launch.decided = event
+        launch.decided_position = recorded.position
 
 
 def _tripped(fleet: Fleet, recorded: Recorded, event: decisions.BreakerTripped) -> None:

@@ -63,6 +63,7 @@ class UnitLaunch:
     opened_position: int
     ranks: dict[int, Rank] = field(default_factory=dict)
     decided: OverrideSet | None = None
+    decided_position: int = 0
 
     @property
     def launch_ids(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import msgspec
 
 from smgate.clock import Clock
 from smgate.domain import decisions, readings
-from smgate.domain.state import Fleet, Rank
+from smgate.domain.state import Fleet, Rank, UnitLaunch
 from smgate.service import fold, refusal, signing
 from smgate.wire import base, directive
 
@@ -83,7 +83,7 @@ class Directives:
             return directive.LaunchAnswer(
                 unit=unit.id,
                 kernel_key=readings.rank_key(fleet, rank),
-                directive=self._build(node) if decided else None,
+                directive=self._build(node, launch) if decided else None,
                 checks_wanted=tuple(wanted),
             )
 
@@ -98,17 +98,26 @@ class Directives:
                 asked.open for (_, wanted), asked in fleet.wanted.items() if wanted == launch_id
             )
 
-    def _build(self, node: str) -> directive.SignedDirective:
+    def _build(self, node: str, launch: UnitLaunch | None = None) -> directive.SignedDirective:
+        """The node's page; for a launch, what was decided for it as well.
+
+        A standing decision may change after the launch was decided and before every rank has asked;
+        all its ranks get the launch's. The standing one stands first: a gate holds that one on to.
+        """
         book = self._folder.book
+        entries = [
+            _override(event, position) for _, (event, position) in sorted(book.units(node).items())
+        ]
+        if launch is not None and launch.decided is not None:
+            of_launch = _override(launch.decided, launch.decided_position)
+            if of_launch not in entries:
+                entries.append(of_launch)
         message = directive.Directive(
             incarnation=self._folder.incarnation,
             generation=book.generation(node),
             node=node,
             issued_at_us=self._clock.now_us(),
-            units=tuple(
-                _override(event, position)
-                for _, (event, position) in sorted(book.units(node).items())
-            ),
+            units=tuple(entries),
             modes=dict(book.modes),
         )
         signed = base.encode(message)
