@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 WIRE_VERSION: Final = 1
-"""Version of all messages. A controller accepts this one and its predecessor."""
+"""Version of all messages. A reader refuses any other; there is no older one yet."""
 
 BODY_BYTES_MAX: Final = 1 << 20
 """Largest request body the controller reads."""

@@ -1,0 +1,157 @@
+"""Every message between a node and the controller, as its bytes are in this version of the wire.
+
+`tests/golden/wire` has one file per message and wire version. A file is never changed: agents of
+that version are out there. The directive in it was signed with the key that the enrolment pins.
+"""
+
+import json
+import pathlib
+import typing
+
+import msgspec
+import pytest
+
+from smgate.wire import base, directive, facts
+from smgate_agent.launch import ed25519, shapes, state
+
+FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "wire"
+KINDS = {
+    "enroll_request": directive.EnrollRequest,
+    "enroll_answer": directive.EnrollAnswer,
+    "launch_request": directive.LaunchRequest,
+    "launch_answer": directive.LaunchAnswer,
+    "directive": directive.Directive,
+    "signed_directive": directive.SignedDirective,
+    "facts_batch": facts.FactsBatch,
+    "acknowledgement": facts.Acknowledgement,
+    "error_body": base.ErrorBody,
+}
+VERSIONED = sorted(set(KINDS) - {"error_body", "signed_directive"})
+"""The error has no version: every agent must be able to read why it was refused. A signed directive
+carries the version in what is signed."""
+
+
+def golden(name):
+    return (FOLDER / f"{name}.v1.json").read_bytes().removesuffix(b"\n")
+
+
+def objects(value, path=()):
+    """Every object within a message, with the way to it; keys of a free mapping are no fields."""
+    if isinstance(value, dict):
+        if path[-1:] not in (("artifact_pins",), ("numbers",), ("modes",)):
+            yield path
+        for key, inner in value.items():
+            yield from objects(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from objects(inner, (*path, index))
+
+
+def changed(name, path, change):
+    whole = json.loads(golden(name))
+    inner = whole
+    for key in path:
+        inner = inner[key]
+    change(inner)
+    return json.dumps(whole).encode()
+
+
+def structs(value):
+    """Every message within a message."""
+    if isinstance(value, msgspec.Struct):
+        yield value
+        for field in msgspec.structs.fields(value):
+            yield from structs(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from structs(one)
+
+
+def test_every_message_has_its_file_and_every_file_a_message():
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.v1.json" for name in KINDS}
+    shown = {type(one) for name, kind in KINDS.items() for one in structs(decoded(name, kind))}
+    written = {
+        kind
+        for module in (base, directive, facts)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, base.Message)
+    }
+    assert shown == written - {base.Message}
+
+
+def decoded(name, kind):
+    return base.decode(golden(name), kind)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
+def test_a_message_is_read_and_written_again_byte_for_byte(name, kind):
+    assert base.encode(decoded(name, kind)) == golden(name)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
+def test_a_golden_message_says_something_in_every_field(name, kind):
+    said = {}
+    for one in structs(decoded(name, kind)):
+        for field in msgspec.structs.fields(one):
+            default = field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
+            if default is not msgspec.NODEFAULT and field.name != "wire_version":
+                place = (type(one).__name__, field.name)
+                said[place] = said.get(place, False) or getattr(one, field.name) != default
+    assert [place for place, differs in said.items() if not differs] == []
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
+def test_an_unknown_field_is_refused_at_every_depth(name, kind):
+    places = list(objects(json.loads(golden(name))))
+    assert places
+    for path in places:
+        body = changed(name, path, lambda inner: inner.update(argv="--api-key hunter2"))
+        with pytest.raises(base.MalformedError, match="unknown field `argv`"):
+            base.decode(body, kind)
+
+
+@pytest.mark.parametrize("name", VERSIONED)
+@pytest.mark.parametrize("version", [0, 2, "1", 1.5, None])
+def test_another_version_of_the_wire_is_refused(name, version):
+    body = changed(name, (), lambda whole: whole.update(wire_version=version))
+    with pytest.raises(base.MalformedError, match=r"wire_version"):
+        base.decode(body, KINDS[name])
+
+
+def test_the_batch_shows_each_kind_of_fact_once():
+    batch = decoded("facts_batch", facts.FactsBatch)
+    assert [type(one.payload) for one in batch.facts] == list(typing.get_args(facts.Payload))
+    sequences = [one.sequence for one in batch.facts]
+    assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
+
+
+def test_the_signed_text_is_the_directive_and_the_pinned_key_signed_it():
+    enrolled = decoded("enroll_answer", directive.EnrollAnswer)
+    signed = decoded("signed_directive", directive.SignedDirective)
+    assert signed.signed.encode() == golden("directive")
+    assert ed25519.verify_hex(enrolled.public_key, signed.signed.encode(), signed.signature)
+    altered = signed.signed.replace("flashinfer_mxfp4", "triton")
+    assert not ed25519.verify_hex(enrolled.public_key, altered.encode(), signed.signature)
+
+
+def test_the_gate_reads_the_same_answer_as_the_contract():
+    enrolled = decoded("enroll_answer", directive.EnrollAnswer)
+    identity = state.Identity(node=enrolled.node, public_key=enrolled.public_key)
+    answer = shapes.launch_answer(golden("launch_answer"))
+    assert answer == json.loads(golden("launch_answer"))
+    assert state.verified(answer["directive"], identity) == json.loads(golden("directive"))
+
+
+@pytest.mark.parametrize("name", ["launch_answer", "directive"])
+def test_the_gate_refuses_what_the_contract_refuses(name):
+    readers = {"launch_answer": shapes.launch_answer, "directive": shapes.directive}
+    for path in objects(json.loads(golden(name))):
+        body = changed(name, path, lambda inner: inner.update(argv="--api-key hunter2"))
+        with pytest.raises(shapes.MalformedError):
+            readers[name](body)
+    for version in (0, 2, "1", True):
+        body = changed(name, (), lambda whole, v=version: whole.update(wire_version=v))
+        with pytest.raises(shapes.MalformedError):
+            readers[name](body)
