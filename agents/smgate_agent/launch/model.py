@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,8 +95,8 @@ def _hub_cache(environ: Mapping[str, str]) -> Path:
             return Path(environ[name])
     if environ.get("HF_HOME"):
         return Path(environ["HF_HOME"]) / "hub"
-    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "/root") / ".cache")
-    return Path(cache) / "huggingface" / "hub"
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  Path's raises without one
+    return Path(environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "huggingface" / "hub"
 
 
 def facts(config: Json, model_digest: str) -> Json | None:

@@ -9,7 +9,6 @@ import typer
 
 from smgate.cli import output
 
-CONNECTION_PANEL: Final = "Connection"
 WATCH_INTERVAL_S: Final = 2.0
 
 

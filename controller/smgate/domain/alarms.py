@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from smgate.domain import context, decisions, exposure, readings, rules_ours
+from smgate.domain import context, decisions, exposure, rules_ours
 from smgate.domain.events import Event
 from smgate.domain.state import Episode, Fleet, Instance, Unit
 from smgate.domain.waits import SECOND_US
@@ -182,11 +182,3 @@ def quiet_left_us(fleet: Fleet, episode: Episode, now_us: int) -> int:
     assert episode.absent_led_us is not None
     quiet_us = fleet.policy.episode_quiet_s * SECOND_US
     return quiet_us - (fleet.led_us(now_us) - episode.absent_led_us)
-
-
-def active_fallbacks(fleet: Fleet) -> Iterator[tuple[str, Instance]]:
-    """(SM, instance) of every instance in or just crashed by a memory fallback."""
-    for name in sorted(fleet.instances):
-        instance = fleet.instances[name]
-        if instance.fallback is not None:
-            yield readings.instance_sm(fleet, instance) or "unknown", instance

@@ -60,7 +60,6 @@ def _take_result(
         result.worst[fact.check] = fact
         result.at_us = recorded.at_us
     if fact.outcome in BAD_OUTCOMES:
-        result.failed_position = recorded.position
         if fact.check in _required_checks(fleet, evidence.sm):
             for uuid in gpus:
                 fleet.gpu_memory.setdefault(

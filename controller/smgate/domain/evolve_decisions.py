@@ -15,7 +15,6 @@ Handler = Callable[[Fleet, Recorded, Any], None]
 def _leadership(fleet: Fleet, recorded: Recorded, event: decisions.LeadershipTaken) -> None:
     fleet.epoch = event.epoch
     fleet.away_us += event.away_us
-    fleet.led = True
     _stop_clocks(fleet, fleet.led_us(recorded.at_us))
     for node in fleet.nodes.values():  # nobody listened: silence starts to count from now
         node.last_contact_us = max(node.last_contact_us, recorded.at_us)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from smgate.domain import context, keys, matching
 from smgate.domain.context import Member
-from smgate.domain.policy import MATCH_FIELDS, KnownIssue
+from smgate.domain.policy import KnownIssue
 from smgate.domain.state import Fleet
 
 
@@ -36,12 +36,6 @@ def reading_of(member: Member) -> matching.Reading | None:
 
 def _one(value: str | None) -> matching.Values:
     return None if value is None else (value,)
-
-
-def field_values(member: Member) -> dict[str, matching.Values]:
-    """The same by name; empty of a server without a launch gate."""
-    reading = reading_of(member)
-    return {} if reading is None else dict(zip(MATCH_FIELDS, reading, strict=True))
 
 
 def matches(issue: KnownIssue, member: Member) -> matching.Match:

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from smgate.domain.errors import RejectedError
-from smgate.domain.values import Mode
 
 MATCH_FIELDS: Final = (
     "sm",
@@ -29,6 +28,10 @@ MATCH_FIELDS: Final = (
 )
 """What a known issue may match on. Equality and a trailing wildcard; no ranges: support came,
 was reverted and came back, so a range would be wrong."""
+
+
+WEIGHT_FORMATS: Final = ("mxfp4-pack-quantized",)
+"""Formats that the rules can tell in a `config.json`. A gate for another would steer MXFP4 servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +181,11 @@ def validate_gate(gate: Gate) -> None:
         raise _reject(
             "A gate without required checks would qualify anything.", "Name required_checks."
         )
+    if gate.weight_format not in WEIGHT_FORMATS:
+        raise _reject(
+            f"No rule knows the weight format {gate.weight_format!r}.",
+            f"One of {', '.join(WEIGHT_FORMATS)}.",
+        )
     if gate.target in ("", "auto"):
         raise _reject("A gate needs a runner as its target.", "Name one, such as flashinfer_mxfp4.")
 
@@ -281,12 +289,3 @@ def _validate_wave(number: int, wave: Wave) -> None:
         raise _reject(f"Wave {number} has count {wave.count}.", "Give at least 1.")
     if wave.percent is not None and not 0 < wave.percent <= 100:  # noqa: PLR2004  a percentage
         raise _reject(f"Wave {number} has percent {wave.percent}.", "Give above 0, at most 100.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeOf:
-    """Mode of one gate on one SM."""
-
-    gate: str
-    sm: str
-    mode: Mode

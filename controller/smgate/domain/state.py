@@ -91,14 +91,12 @@ class Instance:
     restarts: int = 0
     served: bool = False
     effective: Pair | None = None
-    effective_position: int = 0
     architecture: str | None = None
     mxfp4: bool | None = None
     sglang_version: str | None = None
     weight_bytes: int | None = None
     fallback: str | None = None
     fallback_excess_bytes: int = 0
-    fallback_position: int = 0
     tokens_per_s: float = 0.0
 
     @property
@@ -209,7 +207,6 @@ class SetEvidence:
     rack: str | None
     pool: bool
     worst: dict[str, CheckFinished] = field(default_factory=dict)
-    failed_position: int = 0
     passed_position: int = 0
     at_us: int = 0
 
@@ -320,7 +317,6 @@ class Fleet:
     """Recorded time of the newest event."""
     away_us: int = 0
     epoch: int = 0
-    led: bool = False
     policy: Policy = field(default_factory=Policy)
     gates: dict[str, Gate] = field(default_factory=dict)
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
