@@ -15,7 +15,7 @@ from typing import Any, Final
 import typing_extensions
 import uvicorn
 
-from smgate import clock as clocks, config
+from smgate import clock as clocks, config, repeats
 from smgate.api import app as api
 from smgate.log import database, migrate, open as log_open
 from smgate.service import credentials, service as services, signing
@@ -48,6 +48,8 @@ def serve(settings: config.Settings, *, on_ready: Callable[[str], None] | None =
         level=settings.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(repeats.Repeats())
     for chatty in ("alembic", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     with assembled(settings) as service, _listening(settings) as listening:

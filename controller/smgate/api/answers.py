@@ -40,7 +40,9 @@ def error(
 
 def no_such_path() -> fastapi.Response:
     """Nothing is there."""
-    return error(404, "no_such_path", "Not Found.", "See the API's documentation.")
+    return error(
+        404, "no_such_path", "Not Found.", "Check the path; `smgate --help` lists what there is."
+    )
 
 
 def of_refused(refused: refusal.RefusedError) -> fastapi.Response:
@@ -82,7 +84,7 @@ def install(app: fastapi.FastAPI) -> None:
             exc.status_code,
             code,
             f"{exc.detail}.",
-            "See the API's documentation.",
+            "Check the path; `smgate --help` lists what there is.",
             headers=dict(exc.headers or {}),
         )
 
@@ -93,7 +95,7 @@ def install(app: fastapi.FastAPI) -> None:
             503,
             "log_unavailable",
             f"The event log is unavailable ({exc.reason}).",
-            "Try again; sending the same again is safe.",
+            f"{exc.next_step} Sending the same again is safe.",
             headers={"Retry-After": "2"},
         )
 

@@ -64,6 +64,8 @@ class Status:
     planned_position: int
     next_due_us: int | None = None
     """When the plan is due again though nothing happens; None if never."""
+    trouble: str | None = None
+    """Why the last turn failed; a standby notices too, since it asks for the lease."""
 
 
 class Hears(Protocol):
@@ -103,6 +105,7 @@ class Leader:
         self._failures = 0
         self._failures_in_a_row = 0
         self._rounds_exhausted = 0
+        self._trouble: str | None = None
 
     @property
     def status(self) -> Status:
@@ -115,6 +118,7 @@ class Leader:
             rounds_exhausted=self._rounds_exhausted,
             planned_position=-1 if term is None else term.planned_position,
             next_due_us=None if term is None else term.next_due_us,
+            trouble=self._trouble,
         )
 
     def wake(self) -> None:
@@ -146,6 +150,7 @@ class Leader:
             if self._term is None:
                 self._term = self._stand()
             if self._term is None:
+                self._trouble = None
                 return self._lease_ttl_s / RENEWALS
             wait_s = self._turn(self._term)
         except (port.FencedError, port.LeaseLostError) as error:
@@ -154,15 +159,20 @@ class Leader:
             return self._lease_ttl_s / RENEWALS
         except Exception as error:
             # The one broad catch: whatever it was, deciding on a doubtful fold would be worse.
-            log.exception("Leading failed; stepping down.")
             self._failures += 1
             self._failures_in_a_row += 1
             self._step_down()
-            if not isinstance(error, port.LogUnavailableError):
+            if isinstance(error, port.LogUnavailableError):
+                log.error("Leading failed; stepping down: %s", error)  # noqa: TRY400  no bug of ours
+                self._trouble = f"{error}. {error.next_step}"
+            else:
+                log.exception("Leading failed; stepping down.")
+                self._trouble = "A turn of the leader failed; the controller's log says how."
                 self.hand_over()
             doublings = min(self._failures_in_a_row, BACKOFF_DOUBLINGS_MAX)
             return min(BACKOFF_S_MAX, 0.25 * 2.0**doublings)
         self._failures_in_a_row = 0
+        self._trouble = None
         return wait_s
 
     def hand_over(self) -> None:

@@ -26,7 +26,10 @@ def problems(service: services.Service) -> list[dict[str, Any]]:
     if revision != log_open.newest():
         sentence = f"The database is at revision {revision}; this version is {log_open.newest()}."
         found.append({"code": "schema", "sentence": sentence})
+    trouble = service.leader.status.trouble
+    if trouble is not None:
+        found.append({"code": "leader_failed", "sentence": trouble})
     if expires_at_us is None or service.contacts.now_us() >= int(expires_at_us):
-        sentence = "Nobody leads: facts are taken in and nothing is decided."
+        sentence = "Nobody leads: nothing is decided until a process can take the lease."
         found.append({"code": "no_leader", "sentence": sentence})
     return found

@@ -114,6 +114,4 @@ def _check_text(text: str, path: str, most: int) -> None:
 
 
 def _bad(code: str, message: str) -> refusal.RefusedError:
-    return refusal.RefusedError(
-        422, code, message, next_step="Correct the request; see the API's documentation."
-    )
+    return refusal.RefusedError(422, code, message, next_step="Correct the request.")

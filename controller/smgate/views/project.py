@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from smgate.domain.state import Fleet
-from smgate.log import database, tables
+from smgate.log import database, port, tables
 from smgate.views import present, present_rollout
 from smgate.views.shape import Row
 
@@ -49,6 +49,8 @@ INSERT INTO view_row (view, key, position, data) VALUES (:view, :key, :position,
 ON CONFLICT (view, key) DO UPDATE SET position = excluded.position, data = excluded.data
 """)
 _DELETE: Final = sa.text("DELETE FROM view_row WHERE view = :view AND key = :key")
+_ONLY_WRITING: Final = frozenset({"disk_full", "read_only"})
+"""Reasons that leave reading possible."""
 
 
 class LostRaceError(Exception):
@@ -72,6 +74,8 @@ class Views:
         self._lock: Final = threading.Lock()
         self._position: int | None = None
         self._digests: dict[Key, bytes] = {}
+        self._unwritten: tuple[int, dict[Key, tuple[int, bytes]]] | None = None
+        """What could not be written: people read on while the disk is full."""
 
     def position(self) -> int:
         """Where the views in the database are; -1 before they were ever made."""
@@ -88,8 +92,14 @@ class Views:
                 self._write(made, fleet.position)
             except LostRaceError:
                 self._position = None
+            except port.LogUnavailableError as error:
+                if error.reason not in _ONLY_WRITING:
+                    raise
+                self._position, self._unwritten = None, (fleet.position, made)
+                return
             else:
                 self._position = fleet.position
+            self._unwritten = None
 
     def drop(self) -> None:
         """Throw all rows away; the next `project` makes them from its fleet."""
@@ -100,6 +110,11 @@ class Views:
 
     def rows(self, view: str) -> tuple[int, list[Row]]:
         """All rows of a view in the order of their keys, and the position they are of."""
+        unwritten = self._unwritten
+        if unwritten is not None:
+            position, made = unwritten
+            kept = sorted((key, data) for (of, key), (_, data) in made.items() if of == view)
+            return position, [msgspec.json.decode(data) for _, data in kept]
         with self._database.reading() as connection:
             found = connection.execute(
                 sa.select(_ROW.data).where(_ROW.view == view).order_by(_ROW.key)
@@ -109,6 +124,11 @@ class Views:
 
     def row(self, view: str, key: str) -> tuple[int, Row | None]:
         """One row, if there is such a one."""
+        unwritten = self._unwritten
+        if unwritten is not None:
+            position, made = unwritten
+            held = made.get((view, key))
+            return position, None if held is None else msgspec.json.decode(held[1])
         with self._database.reading() as connection:
             data = connection.execute(
                 sa.select(_ROW.data).where(_ROW.view == view, _ROW.key == key)
