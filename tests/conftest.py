@@ -1,8 +1,15 @@
 """Fixtures that every folder of tests may use. Each family has a module of its own."""
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["tests.fixtures_postgres", "tests.skips"]
+
+# How fast a machine is proves nothing about an example; pytest-timeout ends one that hangs.
+hypothesis.settings.register_profile(
+    "smgate", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("smgate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -36,10 +36,6 @@ HOST_PATHS = tuple(
         ("/wo", "rk/"),
         ("/ho", "me/"),
         ("/Us", "ers/"),
-        ("/opt/wh", "eels"),
-        ("/opt/py", "pi"),
-        ("/tmp/te", "am"),
-        ("../sha", "red"),
     )
 )
 FROZEN = {"frozen": True, "slots": True, "kw_only": True}
