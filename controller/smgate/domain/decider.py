@@ -63,9 +63,8 @@ def _direction(fleet: Fleet, command: commands.Command) -> commands.Direction:
         blocks = before is not None and before.severity == "block"
         return "widens" if blocks and before != command.issue else "narrows"
     if isinstance(command, commands.UnpinUnit):
-        unit = fleet.units.get(command.unit)
-        on = unit is not None and unit.pin is not None and unit.pin.direction == "on"
-        return "narrows" if on else "widens"
+        pin = unit_commands.find_unit(fleet, command.unit).pin
+        return "narrows" if pin is not None and pin.direction == "on" else "widens"
     return commands.direction_of(command)
 
 

@@ -119,9 +119,12 @@ def test_some_commands_narrow_by_what_they_ask(fleet, command, role):
 def test_taking_a_pin_to_the_target_away_narrows(fleet):
     fleet.orders(commands.PinUnit(unit="a", direction="on", reason="r"))
     fleet.orders(commands.UnpinUnit(unit=fleet.id("a"), reason="r"), role="operator")
+    fleet.orders(commands.PinUnit(unit="a", direction="on", reason="r"))
+    fleet.orders(commands.UnpinUnit(unit="a", reason="r"), role="operator")  # by its node's name
     fleet.orders(commands.PinUnit(unit="a", direction="off", reason="r"), role="operator")
-    unpin = commands.UnpinUnit(unit=fleet.id("a"), reason="r")
-    assert fleet.refuses(unpin, role="operator") == "forbidden"
+    for name in ("a", fleet.id("a")):
+        unpin = commands.UnpinUnit(unit=name, reason="r")
+        assert fleet.refuses(unpin, role="operator") == "forbidden"
 
 
 def test_publishing_an_issue_narrows_and_loosening_one_widens(fleet):
