@@ -59,11 +59,10 @@ class Context:
     members: tuple[Member, ...]
     gate: Gate | None
     now_us: int
-
-    @property
-    def sms(self) -> tuple[str, ...]:
-        """The known SMs of all GPUs of the unit, each once."""
-        return tuple(sorted({sm for m in self.members for sm in m.sms if sm is not None}))
+    sms: tuple[str, ...]
+    """The known SMs of all GPUs of the unit, each once."""
+    kernel_keys: tuple[str, ...] | None
+    """The members' keys, each once; None if any is unknown or there is no member."""
 
     @property
     def sm(self) -> str | None:
@@ -76,17 +75,10 @@ class Context:
         return tuple(sorted({uuid for m in self.members for uuid in m.gpu_uuids}))
 
     @property
-    def kernel_keys(self) -> tuple[str, ...] | None:
-        """The members' keys, each once; None if any is unknown or there is no member."""
-        keys = {m.kernel_key for m in self.members}
-        known = sorted(k for k in keys if k is not None)
-        return None if None in keys or not keys else tuple(known)
-
-    @property
     def candidate(self) -> bool:
         """True if any GPU of the unit is of an SM the gate is about."""
-        sms = {sm for gate in self.fleet.gates.values() for sm in gate.candidate_sms}
-        return bool(sms & set(self.sms))
+        gates = self.fleet.gates.values()
+        return any(sm in gate.candidate_sms for gate in gates for sm in self.sms)
 
     @property
     def given_for(self) -> GivenFor:
@@ -135,6 +127,10 @@ class Context:
         return False
 
 
+def _in_order(sms: set[str | None]) -> tuple[str | None, ...]:
+    return tuple(sms) if len(sms) == 1 else tuple(sorted(sms, key=str))
+
+
 def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
     model = fleet.model_of(rank.planned)
     a2as = [readings.rank_a2a(rank), rank.planned.asked_a2a or "none"]
@@ -147,7 +143,7 @@ def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
         rank=rank,
         instance=instance,
         gpu_uuids=rank.gpu_uuids,
-        sms=tuple(sorted({fleet.sm_of(u) for u in rank.gpu_uuids}, key=str)),
+        sms=_in_order(set(map(fleet.gpu_sms.get, rank.gpu_uuids))),
         model=model,
         architecture=model.architecture if model else None,
         a2a=a2a,
@@ -179,19 +175,27 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
     reading; and live servers on the unit's GPUs that came without a launch gate.
     """
     members: list[Member] = []
-    launch = unit.launch
-    if launch is not None:
-        by_launch = {i.launch_id: i for i in unit.live_instances() if i.launch_id is not None}
-        ranks = {**unit.known_ranks, **launch.ranks}
-        members.extend(
-            _ranked(fleet, ranks[number], by_launch.get(ranks[number].planned.launch_id))
-            for number in sorted(ranks)
-        )
+    live = unit.live_instances()
+    if unit.launch is not None:
+        by_launch = {i.launch_id: i for i in live if i.launch_id is not None}
+        ranks = unit.ranks
+        for number in sorted(ranks):
+            rank = ranks[number]
+            members.append(_ranked(fleet, rank, by_launch.get(rank.planned.launch_id)))
     members.extend(
         _ungated(fleet, instance)
-        for instance in unit.live_instances()
+        for instance in live
         if instance.launch_id is None or instance.launch_id not in fleet.launch_units
     )
     architectures = [m.architecture for m in members if m.architecture is not None]
-    gate = next((g for g in map(fleet.gate_of, architectures) if g is not None), None)
-    return Context(fleet=fleet, unit=unit, members=tuple(members), gate=gate, now_us=now_us)
+    keys = {m.kernel_key for m in members}
+    known = [key for key in keys if key is not None]
+    return Context(
+        fleet=fleet,
+        unit=unit,
+        members=tuple(members),
+        gate=next((g for g in map(fleet.gate_of, architectures) if g is not None), None),
+        now_us=now_us,
+        sms=tuple(sorted({sm for m in members for sm in m.sms if sm is not None})),
+        kernel_keys=tuple(sorted(known)) if known and len(known) == len(keys) else None,
+    )

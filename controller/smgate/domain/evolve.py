@@ -29,6 +29,7 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     before = touches.concerned(fleet, recorded)
     _HANDLERS[type(recorded.event)](fleet, recorded, recorded.event)
     touches.mark(fleet, before, touches.concerned(fleet, recorded))
+    fleet.counted.clear()
     return fleet
 
 

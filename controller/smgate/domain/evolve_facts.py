@@ -279,7 +279,7 @@ def _note_gpu_fault(fleet: Fleet, gpu_uuid: str, position: int) -> None:
             readings.on_target(fleet, i) for i in unit.live_instances()
         ):
             continue
-        for rank in {**unit.known_ranks, **unit.launch.ranks}.values():
+        for rank in unit.ranks.values():
             key = readings.rank_key(fleet, rank)
             if key is not None and gpu_uuid in rank.gpu_uuids:
                 fleet.gpu_memory.setdefault((gpu_uuid, key), ("fault_in_service", position))
@@ -311,9 +311,8 @@ def _override_applied(fleet: Fleet, recorded: Recorded, fact: OverrideApplied) -
         if rank.planned.launch_id == fact.launch_id:
             rank.applied = fact
             if fact.form == "appended":  # what was appended last stays so while nothing is
-                leading = {**unit.known_ranks, **unit.launch.ranks}
                 unit.appended_value = fact.value
-                unit.appended_for = readings.given_for(fleet, leading[min(leading)])
+                unit.appended_for = readings.given_for(fleet, unit.ranks[min(unit.ranks)])
 
 
 def _gap_noticed(fleet: Fleet, recorded: Recorded, fact: GapNoticed) -> None:

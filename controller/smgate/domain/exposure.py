@@ -9,8 +9,8 @@ from smgate.domain.state import Fleet, Grant, Rollout, Unit
 
 def unit_sm(fleet: Fleet, unit: Unit) -> str | None:
     """The one SM of a unit, by its ranks' GPUs, else by its servers'."""
-    uuids = {u for rank in unit.known_ranks.values() for u in rank.gpu_uuids}
-    sms = {sm for sm in (fleet.sm_of(u) for u in uuids) if sm is not None}
+    sms = {sm for r in unit.known_ranks.values() for sm in map(fleet.gpu_sms.get, r.gpu_uuids)}
+    sms.discard(None)
     if not sms:
         sms = {
             sm
@@ -44,11 +44,13 @@ def asks_target(fleet: Fleet, unit: Unit) -> bool:
 
 def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
     """A server that runs or would run the target on a candidate SM with no grant."""
-    if not unit.live or not is_candidate(fleet, unit_sm(fleet, unit)):
+    if not unit.live or told_target(fleet, unit):
         return False
-    if readings.grant_in_force(fleet, unit) is not None or told_target(fleet, unit):
+    if not runs_target(fleet, unit) and not asks_target(fleet, unit):
         return False
-    return runs_target(fleet, unit) or asks_target(fleet, unit)
+    if readings.grant_in_force(fleet, unit) is not None:
+        return False
+    return is_candidate(fleet, unit_sm(fleet, unit))
 
 
 def told_target(fleet: Fleet, unit: Unit) -> bool:
@@ -58,15 +60,16 @@ def told_target(fleet: Fleet, unit: Unit) -> bool:
 
 
 def _is_target(fleet: Fleet, override: OverrideSet | None) -> bool:
-    targets = {gate.target for gate in fleet.gates.values()}
-    return override is not None and override.form == "append" and override.value in targets
+    if override is None or override.form != "append":
+        return False
+    return any(override.value == gate.target for gate in fleet.gates.values())
 
 
 def exposed(fleet: Fleet, unit: Unit) -> bool:
     """Effective is the target and the standing decision is not."""
-    if not unit.live or not is_candidate(fleet, unit_sm(fleet, unit)):
+    if not unit.live or _is_target(fleet, unit.override) or not runs_target(fleet, unit):
         return False
-    return runs_target(fleet, unit) and not _is_target(fleet, unit.override)
+    return is_candidate(fleet, unit_sm(fleet, unit))
 
 
 def may_run_target(fleet: Fleet, unit: Unit) -> bool:
@@ -82,11 +85,16 @@ def may_run_target(fleet: Fleet, unit: Unit) -> bool:
 
 def exposed_count(fleet: Fleet, sm: str, *, except_unit: str | None = None) -> int:
     """Units of one SM that may run the target: granted, pinned, adopted, uncontrolled together."""
-    return sum(
-        1
-        for unit in fleet.units.values()
-        if unit.id != except_unit and may_run_target(fleet, unit) and unit_sm(fleet, unit) == sm
-    )
+    counted = fleet.counted.get(("exposed", sm))
+    if counted is None:
+        counted = sum(_exposes(fleet, unit, sm) for unit in fleet.units.values())
+        fleet.counted["exposed", sm] = counted
+    left_out = fleet.units.get(except_unit or "")
+    return counted - (left_out is not None and _exposes(fleet, left_out, sm))
+
+
+def _exposes(fleet: Fleet, unit: Unit, sm: str) -> bool:
+    return may_run_target(fleet, unit) and unit_sm(fleet, unit) == sm
 
 
 def granted_by(fleet: Fleet, unit: Unit, rollout: Rollout) -> Grant | None:
@@ -113,12 +121,17 @@ def good(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
 
 def in_flight(fleet: Fleet, rollout: Rollout) -> int:
     """Units of a rollout that restart or bake. One that waits for its owner's restart is not."""
-    return sum(
-        1
-        for wave in rollout.waves
-        for name in wave.units
-        if (unit := fleet.units.get(name)) is not None
-        and (grant := granted_by(fleet, unit, rollout)) is not None
-        and grant.launched
-        and not good(fleet, unit, rollout)
-    )
+    counted = fleet.counted.get(("in_flight", rollout.plan.id))
+    if counted is None:
+        counted = sum(
+            (unit := fleet.units.get(name)) is not None and _flies(fleet, unit, rollout)
+            for wave in rollout.waves
+            for name in wave.units
+        )
+        fleet.counted["in_flight", rollout.plan.id] = counted
+    return counted
+
+
+def _flies(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
+    grant = granted_by(fleet, unit, rollout)
+    return grant is not None and grant.launched and not good(fleet, unit, rollout)

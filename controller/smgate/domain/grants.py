@@ -117,11 +117,12 @@ def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     exposed: dict[str, int] = {}
     flying: dict[str, int] = {}
     limit = fleet.policy.exposure_limit_units
-    for unit in _waiting(fleet, names):
+    waves = _running_waves(fleet)
+    for unit in _waiting(fleet, names, waves):
         decision = rules.decide_unit(fleet, unit.id, now_us)
         if not decision.starts:
             continue
-        rollout, wave = _wave_of(fleet, unit.id)
+        rollout, wave = waves.get(unit.id, (None, None))
         if rollout is not None and unit.launch is not None and unit.launch.decided is None:
             # It starts right now, so it is in flight from here on.
             name = rollout.plan.id
@@ -139,7 +140,7 @@ def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
         found.append(
             decisions.Granted(
                 unit=unit.id,
-                kernel_keys=decision.kernel_keys,
+                kernel_keys=decision.context.kernel_keys or (),
                 rollout=rollout.plan.id if rollout is not None else None,
                 wave=wave,
                 code=decision.raw.code,
@@ -148,25 +149,39 @@ def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     return found
 
 
-def _waiting(fleet: Fleet, names: Sequence[str]) -> list[Unit]:
-    """Units that might start: members of waves of running rollouts, and those of completed ones."""
-    if not any(r.phase in ("running", "completed") for r in fleet.rollouts.values()):
-        return []
+def _waiting(
+    fleet: Fleet, names: Sequence[str], waves: dict[str, tuple[Rollout, int]]
+) -> list[Unit]:
+    """Units that might start, in cohort order.
+
+    Only a member of a wave of a running rollout can, or anybody once a rollout has completed; and
+    nobody whose launch is granted already.
+    """
     looked_at = set(names)
     ordered: dict[str, None] = {}
     for name in sorted(fleet.rollouts):
         for wave in fleet.rollouts[name].waves:
             ordered.update(dict.fromkeys(u for u in wave.units if u in looked_at))
-    ordered.update(dict.fromkeys(names))
-    return [fleet.units[u] for u in ordered if u in fleet.units and fleet.units[u].live]
+    if any(r.phase == "completed" for r in fleet.rollouts.values()):
+        ordered.update(dict.fromkeys(names))
+    else:
+        ordered = {name: None for name in ordered if name in waves}
+    return [
+        unit
+        for name in ordered
+        if (unit := fleet.units.get(name)) is not None
+        and unit.live
+        and readings.grant_in_force(fleet, unit) is None
+    ]
 
 
-def _wave_of(fleet: Fleet, unit: str) -> tuple[Rollout | None, int | None]:
+def _running_waves(fleet: Fleet) -> dict[str, tuple[Rollout, int]]:
+    """The wave of a running rollout that each unit is in: the first, by name and number."""
+    found: dict[str, tuple[Rollout, int]] = {}
     for name in sorted(fleet.rollouts):
         rollout = fleet.rollouts[name]
-        if rollout.phase != "running":
-            continue
-        for wave in rollout.waves:
-            if unit in wave.units:
-                return rollout, wave.number
-    return None, None
+        if rollout.phase == "running":
+            for wave in rollout.waves:
+                for unit in wave.units:
+                    found.setdefault(unit, (rollout, wave.number))
+    return found

@@ -131,8 +131,10 @@ def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet
                 as_of_position=fleet.position,
                 now_us=now_us,
             )
-    event = replace(rules.decide_unit(fleet, unit.id, now_us).event, launch_ids=())
-    return None if unit.override is not None and same(unit.override, event) else event
+    event = rules.decide_unit(fleet, unit.id, now_us).event
+    if unit.override is not None and same(unit.override, event):
+        return None
+    return replace(event, launch_ids=())
 
 
 def same(before: decisions.OverrideSet, after: decisions.OverrideSet) -> bool:

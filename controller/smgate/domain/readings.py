@@ -16,7 +16,7 @@ def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
 
 def rank_sm(fleet: Fleet, rank: Rank) -> str | None:
     """The one SM of a rank's GPUs; None if unknown or mixed."""
-    sms = {fleet.sm_of(uuid) for uuid in rank.gpu_uuids}
+    sms = set(map(fleet.gpu_sms.get, rank.gpu_uuids))
     return sms.pop() if len(sms) == 1 else None
 
 
@@ -47,10 +47,13 @@ def launch_keys(fleet: Fleet, unit: Unit) -> set[str] | None:
     """
     if unit.launch is None:
         return None
-    ranks = {**unit.known_ranks, **unit.launch.ranks}
-    found = {rank_key(fleet, rank) for rank in ranks.values()}
-    known = {key for key in found if key is not None}
-    return known if known and None not in found else None
+    found: set[str] = set()
+    for rank in unit.ranks.values():
+        key = rank_key(fleet, rank)
+        if key is None:
+            return None
+        found.add(key)
+    return found or None
 
 
 def grant_in_force(fleet: Fleet, unit: Unit) -> Grant | None:

@@ -6,7 +6,7 @@ grant. Pure: the same state and time give the same decision, byte for byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from smgate.domain import context, rules_end, rules_ours, rules_start
@@ -25,11 +25,16 @@ class Decision:
 
     event: OverrideSet
     starts: bool
-    kernel_keys: tuple[str, ...]
-    refusals: tuple[tuple[str, str], ...]
-    candidate: bool
+    context: Context = field(repr=False)
+    """What it was decided from."""
     raw: Answer
     """The answer before observe mode turned it into a `would`."""
+
+    @property
+    def refusals(self) -> tuple[tuple[str, str], ...]:
+        """Every reason why the unit may not start the target now, whichever rule came first."""
+        ctx = self.context
+        return tuple(rules_start.refusals(ctx)) if ctx.gate is not None and ctx.candidate else ()
 
 
 def answer_member(ctx: Context, member: Member) -> Answer:
@@ -149,8 +154,6 @@ def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
     return Decision(
         event=event,
         starts=found.starts and would is None and form == "append",
-        kernel_keys=ctx.kernel_keys or (),
-        refusals=tuple(rules_start.refusals(ctx)) if ctx.gate is not None and ctx.candidate else (),
-        candidate=ctx.candidate,
+        context=ctx,
         raw=found,
     )

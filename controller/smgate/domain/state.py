@@ -47,11 +47,11 @@ class Rank:
     applied: OverrideApplied | None = None
     keys: dict[str | None, str | None] = field(default_factory=dict, compare=False, repr=False)
     """Kernel key by SM, worked out once: hashing it is most of what a decision costs."""
+    gpu_uuids: GpuSet = ()
+    """The visible GPUs in their one order."""
 
-    @property
-    def gpu_uuids(self) -> GpuSet:
-        """The visible GPUs in their one order."""
-        return tuple(sorted(gpu.uuid for gpu in self.planned.gpus))
+    def __post_init__(self) -> None:
+        self.gpu_uuids = tuple(sorted(gpu.uuid for gpu in self.planned.gpus))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +168,10 @@ class Unit:
         """The newest grant that covers all these kernel keys; none covers no key at all."""
         if not kernel_keys:
             return None
-        return next((g for g in self.grants if set(kernel_keys) <= set(g.kernel_keys)), None)
+        if self.grant is None:
+            return None
+        wanted = set(kernel_keys)
+        return next((g for g in self.grants if wanted.issubset(g.kernel_keys)), None)
 
     def take_grant(self, grant: Grant) -> None:
         """A new grant; one for the same keys is replaced, one for other keys stands beside it."""
@@ -193,9 +196,18 @@ class Unit:
 
     def live_instances(self) -> list[Instance]:
         """Instances that have not exited, in the order of their names."""
-        return [
-            self.instances[name] for name in sorted(self.instances) if self.instances[name].live
-        ]
+        live = [(name, one) for name, one in self.instances.items() if one.live]
+        if len(live) > 1:
+            live.sort()
+        return [one for _, one in live]
+
+    @property
+    def ranks(self) -> dict[int, Rank]:
+        """The ranks of the launch; for one that has not reported it yet, its last reading."""
+        known = self.known_ranks
+        if self.launch is None or self.launch.ranks.keys() <= known.keys():
+            return known  # a rank's last reading is the launch's, if it has one
+        return {**known, **self.launch.ranks}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -357,6 +369,8 @@ class Fleet:
     timed_out: set[str] = field(default_factory=set)
     fallbacks_total: Counter[tuple[str, str]] = field(default_factory=Counter)
     events_total: Counter[str] = field(default_factory=Counter)
+    counted: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
+    """Counts over the fleet that many units ask for, kept until the next event."""
 
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""
@@ -374,10 +388,11 @@ class Fleet:
 
     def gate_of(self, architecture: str | None) -> Gate | None:
         """The gate of a model architecture."""
-        for name in sorted(self.gates):
-            if self.gates[name].architecture == architecture:
-                return self.gates[name]
-        return None
+        found = None
+        for gate in self.gates.values():
+            if gate.architecture == architecture and (found is None or gate.id < found.id):
+                found = gate
+        return found
 
     def mode_of(self, gate: str, sm: str) -> Mode:
         """Observe unless a person said enforce."""

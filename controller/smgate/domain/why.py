@@ -171,7 +171,7 @@ def explain(
         "memory_fallback": fallback or None,
         "exposed": exposure.exposed(fleet, unit),
         "uncontrolled": exposure.uncontrolled(fleet, unit),
-        "note": NO_CHECK_ON_SILICON if decision.candidate else None,
+        "note": NO_CHECK_ON_SILICON if ctx.candidate else None,
     }
 
 
