@@ -62,6 +62,7 @@ DETAILS = {
     "build_suspected": ("kernel_key", "check"),
     "build_failed": ("kernel_key", "chassis"),
     "build_cleared": ("kernel_key", "node_fault_gpu_uuids"),
+    "check_ruled": ("kernel_key", "gpu_uuids", "ruling", "reason"),
     "granted": ("unit", "rollout", "wave"),
     "grant_ended": ("unit", "code"),
     "wave_opened": ("rollout", "wave", "units"),

@@ -48,6 +48,7 @@ HISTORY = [
     "gap_noticed",
     "unit_disagreed",
     "build_failed",
+    "check_ruled",
     "grant_ended",
     "wave_judged",
     "rollout_paused",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -37,6 +37,7 @@ TABLE: Final = output.Table(
         output.Column("QUALIFIED", "qualified_at", wide=True),
     ),
 )
+Ruling = Literal["node-fault", "confirmed", "cleared"]
 BuildKey = Annotated[str, typer.Argument(help="A kernel key.", autocompletion=suggest.builds)]
 
 
@@ -125,4 +126,43 @@ def announce(
         raise failures.usage("No package is given.", hint="Give --package NAME=VERSION, or -f.")
     return asks.Change(
         fields={"name": name, "packages": packages}, summary=f"Build {name} is announced."
+    )
+
+
+@verbs.changes(
+    NOUN,
+    "rule",
+    "build_rule",
+    examples=[
+        "smgate build rule 3fa91c0d2b7e4a55 --node pool-4 --as node-fault --reason 'bad HBM, RMA'",
+        "smgate build rule 3fa91c0d2b7e4a55 --gpus GPU-0001,GPU-0002 --as confirmed --reason 'seen'",
+    ],
+)
+def rule(
+    key: BuildKey,
+    ruling: Annotated[
+        Ruling,
+        typer.Option(
+            "--as",
+            help="node-fault: the node's own; confirmed: the build's; cleared: measure it anew.",
+        ),
+    ],
+    node: Annotated[
+        str | None,
+        typer.Option("--node", help="The node with the result.", autocompletion=suggest.nodes),
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="Its GPU UUIDs, with commas between.")
+    ] = None,
+) -> asks.Change:
+    """Rule on a failed or flaky result: the node's own fault, the build's, or to be measured anew."""
+    if (node is None) == (gpus is None):
+        raise failures.usage("Give either --node or --gpus.")
+    fields: dict[str, object] = {"kernel_key": key, "ruling": ruling.replace("-", "_")}
+    if node is not None:
+        fields["node"] = node
+    else:
+        fields["gpu_uuids"] = [uuid for uuid in (gpus or "").split(",") if uuid]
+    return asks.Change(
+        fields=fields, summary=f"The result of {node or gpus} for {key} is ruled {ruling}."
     )

@@ -93,6 +93,21 @@ class AnnounceBuild:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleBuild:
+    """Rule on a GPU set's failed or flaky result. Give the GPU set, or the node if it has one.
+
+    `confirmed` narrows; `node_fault` and `cleared` widen.
+    """
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    kernel_key: str
+    ruling: Literal["node_fault", "confirmed", "cleared"]
+    node: str | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludeUnit:
     """Hands off this unit."""
 
@@ -267,6 +282,7 @@ Command = (
     | PublishIssue
     | WithdrawIssue
     | AnnounceBuild
+    | RuleBuild
     | ExcludeUnit
     | IncludeUnit
     | PinUnit
@@ -296,6 +312,7 @@ NAMES: Final[dict[str, type]] = {
     "issue_publish": PublishIssue,
     "issue_withdraw": WithdrawIssue,
     "build_announce": AnnounceBuild,
+    "build_rule": RuleBuild,
     "unit_exclude": ExcludeUnit,
     "unit_include": IncludeUnit,
     "unit_pin": PinUnit,
@@ -319,9 +336,11 @@ NAMES: Final[dict[str, type]] = {
 
 
 def direction_of(command: Command) -> Direction:
-    """Which way a command goes; for two of them it depends on what is asked."""
+    """Which way a command goes; for three of them it depends on what is asked."""
     if isinstance(command, SetGateMode) and command.mode == "observe":
         return "narrows"
     if isinstance(command, PinUnit) and command.direction == "off":
+        return "narrows"
+    if isinstance(command, RuleBuild) and command.ruling == "confirmed":
         return "narrows"
     return command.DIRECTION

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from smgate.domain import announced, commands, policy, rollout_commands, rulings, unit_commands
+from smgate.domain import (
+    announced,
+    build_commands,
+    commands,
+    policy,
+    rollout_commands,
+    rulings,
+    unit_commands,
+)
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
@@ -251,6 +259,7 @@ _HANDLERS: Final[dict[type, Handler]] = {
     commands.DeclareFreeze: _declare_freeze,
     commands.LiftFreeze: _lift_freeze,
     commands.ResetBreaker: _reset_breaker,
+    **build_commands.HANDLERS,
     **unit_commands.HANDLERS,
     **rollout_commands.HANDLERS,
 }

@@ -110,7 +110,8 @@ def _judge_failures(
         if evidence.sets[g].chassis not in chassis
         and evidence.sets[g].passed_position > evidence.suspect_position
     ]
-    if len(failures) == 1 and len(others) >= fleet.policy.confirm_passes:
+    alone = len(failures) == 1 and not evidence.sets[first].flaky  # flaky: only a person rules
+    if alone and len(others) >= fleet.policy.confirm_passes:
         return decisions.BuildCleared(
             kernel_key=evidence.key, node_fault_gpu_uuids=first, passed_gpu_sets=tuple(others)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from smgate.domain import keys, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
+from smgate.domain.rulings import CheckRuled
 from smgate.domain.state import Fleet, GpuSet, KeyEvidence, Node, Rank, SetEvidence
 
 BAD_OUTCOMES = ("failed", "error", "timeout")
@@ -59,6 +60,11 @@ def _take_result(
     if not settled:
         result.worst[fact.check] = fact
         result.at_us = recorded.at_us
+    elif fact.outcome == "passed":
+        if not result.flaky:
+            result.flaky_led_us = fleet.led_us(recorded.at_us)
+            result.flaky_position = recorded.position
+        result.flaky.add(fact.check)
     if fact.outcome in BAD_OUTCOMES:
         if fact.check in _required_checks(fleet, evidence.sm):
             for uuid in gpus:
@@ -67,6 +73,58 @@ def _take_result(
                 )
     else:
         result.passed_position = recorded.position
+
+
+def take_ruling(fleet: Fleet, recorded: Recorded, event: CheckRuled) -> None:
+    """Take a person's ruling on one GPU set's result."""
+    evidence = fleet.keys.get(event.kernel_key)
+    gpus = keys.gpu_set(event.gpu_uuids)
+    if evidence is None or gpus not in evidence.sets:
+        return
+    evidence.faulty_sets.discard(gpus)
+    evidence.confirmed_sets.discard(gpus)
+    if event.ruling == "confirmed":
+        evidence.confirmed_sets.add(gpus)
+    elif event.ruling == "node_fault":
+        evidence.faulty_sets.add(gpus)
+    else:
+        _forget(fleet, evidence, gpus)
+    before, counted = evidence.standing, counted_failures(fleet, evidence)
+    if evidence.confirmed_sets:
+        evidence.standing = "failed"
+    elif not counted:
+        evidence.standing = "unknown" if before in ("suspect", "failed") else before
+    elif before == "failed" and len({evidence.sets[g].chassis for g in counted}) == 1:
+        evidence.standing = "suspect"
+    if evidence.standing != before:
+        evidence.suspect_led_us = fleet.led_us(recorded.at_us)
+        evidence.suspect_position = recorded.position
+
+
+def _forget(fleet: Fleet, evidence: KeyEvidence, gpus: GpuSet) -> None:
+    """Nothing was measured here. Another set's failure on one of these GPUs is still remembered."""
+    del evidence.sets[gpus]
+    required = _required_checks(fleet, evidence.sm)
+    failed = {u for g, result in evidence.sets.items() if _fails(result, required) for u in g}
+    for uuid in gpus:
+        memory = fleet.gpu_memory.get((uuid, evidence.key))
+        if memory is not None and memory[0] == "self_test_failed" and uuid not in failed:
+            del fleet.gpu_memory[(uuid, evidence.key)]
+
+
+def _fails(result: SetEvidence, required: set[str]) -> bool:
+    return any(c in required and r.outcome in BAD_OUTCOMES for c, r in result.worst.items())
+
+
+def failed_sets(fleet: Fleet, evidence: KeyEvidence) -> list[GpuSet]:
+    """GPU sets with a failure of a required check, whoever's it is."""
+    required = _required_checks(fleet, evidence.sm)
+    return [g for g in sorted(evidence.sets) if _fails(evidence.sets[g], required)]
+
+
+def counted_failures(fleet: Fleet, evidence: KeyEvidence) -> list[GpuSet]:
+    """GPU sets with a failure of a required check that is not the node's own."""
+    return [g for g in failed_sets(fleet, evidence) if g not in evidence.faulty_sets]
 
 
 def _set_of(evidence: KeyEvidence, node: Node, gpus: GpuSet, fact: CheckFinished) -> SetEvidence:

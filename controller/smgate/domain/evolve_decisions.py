@@ -31,6 +31,9 @@ def _stop_clocks(fleet: Fleet, led_us: int) -> None:
         rollout.since_led_us = min(rollout.since_led_us, led_us)
         for wave in rollout.waves:
             wave.since_led_us = min(wave.since_led_us, led_us)
+    for evidence in fleet.keys.values():
+        for result in evidence.sets.values():
+            result.flaky_led_us = min(result.flaky_led_us, led_us)
     fleet.bad_signs[:] = [(min(at, led_us), unit) for at, unit in fleet.bad_signs]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import matching, rulings
+from smgate.domain import evolve_checks, matching, rulings
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
 from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout
@@ -180,6 +180,7 @@ HANDLERS: dict[type, Handler] = {
     rulings.IssuePublished: _issue_published,
     rulings.IssueWithdrawn: _issue_withdrawn,
     rulings.BuildAnnounced: _build_announced,
+    rulings.CheckRuled: evolve_checks.take_ruling,
     rulings.UnitExcluded: _unit_excluded,
     rulings.UnitIncluded: _unit_included,
     rulings.PinSet: _pin_set,

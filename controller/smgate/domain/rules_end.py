@@ -15,7 +15,7 @@ MEMORY_SENTENCES = {
 
 def failed_sentence(key: str) -> str:
     """Says that a kernel key's failure is confirmed."""
-    return f"Kernel key {key} failed its self-test in two chassis."
+    return f"Kernel key {key} failed its self-test in two chassis, or a person confirmed that."
 
 
 def gate_disabled(ctx: Context, member: Member) -> Answer | None:

@@ -88,6 +88,20 @@ class BuildAnnounced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRuled:
+    """A person ruled on one GPU set's failed or flaky result for a kernel key.
+
+    `node_fault`: the failure was this node's own. `confirmed`: it is the build's; the key has
+    failed. `cleared`: the result is forgotten and must be measured anew.
+    """
+
+    kernel_key: str
+    gpu_uuids: tuple[str, ...]
+    ruling: Literal["node_fault", "confirmed", "cleared"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitExcluded:
     """Hands off this unit."""
 
@@ -240,6 +254,7 @@ Ruling = (
     | IssuePublished
     | IssueWithdrawn
     | BuildAnnounced
+    | CheckRuled
     | UnitExcluded
     | UnitIncluded
     | PinSet

@@ -221,6 +221,10 @@ class SetEvidence:
     worst: dict[str, CheckFinished] = field(default_factory=dict)
     passed_position: int = 0
     at_us: int = 0
+    flaky: set[str] = field(default_factory=set)
+    """Checks that passed after a failure: a failure until a person rules."""
+    flaky_led_us: int = 0
+    flaky_position: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -239,7 +243,9 @@ class KeyEvidence:
     qualified_at_us: int = 0
     sets: dict[GpuSet, SetEvidence] = field(default_factory=dict)
     faulty_sets: set[GpuSet] = field(default_factory=set)
-    """GPU sets whose failure was ruled the node's own."""
+    """GPU sets whose failure is the node's own: enough others passed since, or a person said so."""
+    confirmed_sets: set[GpuSet] = field(default_factory=set)
+    """GPU sets whose failure a person called the build's."""
 
 
 @dataclass(slots=True, kw_only=True)

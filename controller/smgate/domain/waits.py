@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from smgate.domain import decisions, exposure, readings
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.state import Fleet, KeyEvidence, Rollout, Unit
 
 SECOND_US = 1_000_000
 
@@ -176,6 +176,7 @@ def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
                     next_step=f"smgate build why {key}; run the check on other pool nodes.",
                 )
             )
+        found.extend(_flaky(fleet, evidence, now_us))
     found.extend(
         _wait(
             fleet,
@@ -194,6 +195,29 @@ def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
     )
     found.extend(_standing_orders(fleet, now_us))
     return found
+
+
+def _flaky(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> Iterator[Wait]:
+    """Results that passed after they failed: each waits for a person's ruling."""
+    for gpus in sorted(evidence.sets):
+        result = evidence.sets[gpus]
+        ruled = gpus in evidence.faulty_sets or gpus in evidence.confirmed_sets
+        if not result.flaky or ruled or evidence.standing == "failed":
+            continue
+        yield _wait(
+            fleet,
+            now_us,
+            code="flaky",
+            subject=f"{evidence.key}/{gpus[0]}",
+            owner="approver",
+            since_led_us=result.flaky_led_us,
+            position=result.flaky_position,
+            timeout_s=fleet.policy.confirm_timeout_s,
+            sentence=f"{', '.join(sorted(result.flaky))} passed after it failed on {result.node}: "
+            "flaky counts as failed until a person rules.",
+            next_step=f"smgate build rule {evidence.key} --gpus {','.join(gpus)} "
+            "--as node-fault|confirmed|cleared",
+        )
 
 
 def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:

@@ -36,6 +36,7 @@ NAMES: Final[dict[str, type]] = {
     "issue_published": rulings.IssuePublished,
     "issue_withdrawn": rulings.IssueWithdrawn,
     "build_announced": rulings.BuildAnnounced,
+    "check_ruled": rulings.CheckRuled,
     "unit_excluded": rulings.UnitExcluded,
     "unit_included": rulings.UnitIncluded,
     "pin_set": rulings.PinSet,

@@ -53,6 +53,7 @@ def _gpu_set(gpus: tuple[str, ...], one: SetEvidence, *, faulty: bool) -> Row:
         "rack": one.rack,
         "pool": one.pool,
         "node_fault": faulty,
+        "flaky": sorted(one.flaky),
         "at": iso(one.at_us or None),
         "checks": {
             name: {

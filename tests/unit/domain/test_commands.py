@@ -34,6 +34,9 @@ def every_command():
         "issue_publish": commands.PublishIssue(issue=ISSUE, reason="r"),
         "issue_withdraw": commands.WithdrawIssue(issue_id="i", reason="r"),
         "build_announce": commands.AnnounceBuild(name="img", packages=PACKAGES, reason="r"),
+        "build_rule": commands.RuleBuild(
+            kernel_key=given.KEY, ruling="cleared", node="a", reason="r"
+        ),
         "unit_exclude": commands.ExcludeUnit(unit="a", reason="r"),
         "unit_include": commands.IncludeUnit(unit="a", reason="r"),
         "unit_pin": commands.PinUnit(unit="a", direction="on", reason="r"),
@@ -61,6 +64,7 @@ WIDENS = {
     "gate_enable",
     "policy_publish",
     "issue_withdraw",
+    "build_rule",
     "unit_include",
     "unit_pin",
     "unit_unpin",

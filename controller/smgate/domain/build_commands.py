@@ -1,0 +1,73 @@
+"""Commands about one kernel key: rulings on what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from smgate.domain import commands, evolve_checks, keys, rulings
+from smgate.domain.errors import RejectedError
+from smgate.domain.events import Event
+from smgate.domain.state import Fleet, GpuSet, KeyEvidence
+
+
+def find_key(fleet: Fleet, key: str) -> KeyEvidence:
+    """A kernel key that a launch or a check has made.
+
+    Raises:
+        RejectedError: `unknown_build`.
+    """
+    found = fleet.keys.get(key)
+    if found is None:
+        raise RejectedError(
+            code="unknown_build",
+            message=f"No kernel key {key!r}.",
+            next_step="See `smgate build ls`.",
+        )
+    return found
+
+
+def _gpu_set(fleet: Fleet, evidence: KeyEvidence, command: commands.RuleBuild) -> GpuSet:
+    """The GPU set that is ruled on: named by its GPUs, or by a node that has only one."""
+    if bool(command.gpu_uuids) == (command.node is not None):
+        raise RejectedError(
+            code="bad_ruling",
+            message="A ruling is on one GPU set.",
+            next_step="Give either the node or the GPU UUIDs.",
+        )
+    bad = evolve_checks.failed_sets(fleet, evidence)
+    asked = keys.gpu_set(command.gpu_uuids)
+    found = [g for g in bad if g == asked or evidence.sets[g].node == command.node]
+    if not found:
+        raise RejectedError(
+            code="no_failure",
+            message=f"Kernel key {evidence.key} has no failed result there.",
+            next_step=f"smgate build why {evidence.key} lists what was measured where.",
+        )
+    if len(found) > 1:
+        raise RejectedError(
+            code="ambiguous_gpu_set",
+            message=f"Node {command.node} has {len(found)} GPU sets with a failed result.",
+            next_step=f"Give the GPU UUIDs, such as {','.join(found[0])}.",
+        )
+    return found[0]
+
+
+def _rule(fleet: Fleet, command: commands.RuleBuild, by: str) -> tuple[Event, ...]:
+    evidence = find_key(fleet, command.kernel_key)
+    gpus = _gpu_set(fleet, evidence, command)
+    ruled = {"node_fault": evidence.faulty_sets, "confirmed": evidence.confirmed_sets}
+    if gpus in ruled.get(command.ruling, ()):
+        return ()
+    return (
+        rulings.CheckRuled(
+            kernel_key=evidence.key, gpu_uuids=gpus, ruling=command.ruling, reason=command.reason
+        ),
+    )
+
+
+Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
+
+HANDLERS: Final[dict[type, Handler]] = {
+    commands.RuleBuild: _rule,
+}
