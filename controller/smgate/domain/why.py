@@ -244,10 +244,10 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
                 "gpus": list(gpus),
                 "checks": {name: c.outcome for name, c in sorted(result.worst.items())},
                 "reasons": {name: c.reason for name, c in sorted(result.worst.items())},
-                "node_fault": gpus in found.faulty_sets,
                 "flaky": sorted(result.flaky),
-            }
+                "node_fault": gpus in found.faulty_sets,
                 "confirmed": gpus in found.confirmed_sets,
+            }
             for gpus, result in sorted(found.sets.items())
         ],
         "units": sorted(
