@@ -9,6 +9,14 @@ import typer
 from smgate import config
 from smgate.cli import exit_codes, failures, offline, session as sessions, verbs
 
+NewSigningKey = Annotated[
+    bool | None,
+    typer.Option(
+        "--new-signing-key",
+        help="Start although the nodes pinned another key; each must enrol again.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb that has no noun."""
@@ -37,13 +45,7 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option("--signing-key", help="Ed25519 key of the directives, mode 0600."),
         ] = None,
-        new_signing_key: Annotated[
-            bool | None,
-            typer.Option(
-                "--new-signing-key",
-                help="Start although the nodes pinned another key; each must enrol again.",
-            ),
-        ] = None,
+        new_signing_key: NewSigningKey = None,
     ) -> int:
         """Run a controller until SIGTERM. Prints its address once it answers.
 
