@@ -196,14 +196,18 @@ def test_a_rollout_shows_its_waves_and_the_members_of_the_open_one(api: FakeApi)
         "id": "r-1",
         "phase": "halted",
         "halted_code": "memory_fallback",
-        "plan": {"waves": [{"count": 1}, {"percent": 50.0}], "max_in_flight": 2},
+        "plan": {
+            "waves": [{"count": 1}, {"percent": 50.0}],
+            "spread_by": "rack",
+            "max_in_flight": 2,
+        },
         "waves": waves,
         "in_flight": 2,
     }
     api.routes["GET /v1/rollouts/r-1"] = (200, row)
     lines = Cli(api.url)("rollout", "get", "r-1").out.splitlines()
     assert lines[0] == "rollout r-1 | halted | by memory_fallback"
-    assert "waves planned: 1, 50 %" in lines
+    assert "waves planned: 1, 50 %, spread by rack" in lines
     assert "in flight: 2, at most 2" in lines
     assert [line.split() for line in lines if line.startswith(("0 ", "1 "))] == [
         ["0", "passed", "1", "10", "1", "1", "0"],

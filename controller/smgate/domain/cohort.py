@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from smgate.domain import policy
 
@@ -22,9 +23,37 @@ def in_cohort_order(salt: str, units: Iterable[str]) -> list[str]:
     return sorted(units, key=lambda unit: (cohort_hash(salt, unit), unit))
 
 
-def wave_size(wave: policy.Wave, eligible: int) -> int:
-    """Cumulative number of units that a wave brings the rollout to, at least one if any is left."""
+def spread(order: Sequence[str], domains: Mapping[str, Iterable[str]]) -> list[str]:
+    """The same units, so that any beginning of the list is of as many domains as can be.
+
+    One of each failure domain, then a second of each, and so on; within a round as they came. A
+    unit that stands in several domains comes in the round of the fullest of them.
+    """
+    used: Counter[str] = Counter()
+    rounds: dict[str, int] = {}
+    for unit in order:
+        number = rounds[unit] = max(used[domain] for domain in domains[unit])
+        used.update({domain: number + 1 - used[domain] for domain in domains[unit]})
+    return sorted(order, key=rounds.__getitem__)
+
+
+def next_members(
+    wave: policy.Wave, fresh: Sequence[str], *, taken: Collection[str], weights: Mapping[str, int]
+) -> tuple[str, ...]:
+    """By whom a wave widens a rollout that has taken these, at least one if any is needed.
+
+    Waves are cumulative. A count is of units; a share is of their weights: of the GPUs they hold.
+    """
     if wave.count is not None:
-        return min(wave.count, eligible)
+        return tuple(fresh[: max(0, wave.count - len(taken))])
     assert wave.percent is not None, "validated when the plan was proposed"
-    return min(eligible, math.ceil(policy.share(wave.percent, eligible)))
+    reached = sum(weights[unit] for unit in taken)
+    total = reached + sum(weights[unit] for unit in fresh)
+    wanted = math.ceil(policy.share(wave.percent, total))
+    found: list[str] = []
+    for unit in fresh:
+        if reached >= wanted:
+            break
+        found.append(unit)
+        reached += weights[unit]
+    return tuple(found)

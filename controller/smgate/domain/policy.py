@@ -110,7 +110,7 @@ class KnownIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """One widening step: a number of units, or a share of all eligible ones. Cumulative."""
+    """One widening step: a number of units, or a share of the GPUs of all eligible ones. Cumulative."""
 
     count: int | None = None
     percent: float | None = None
@@ -134,6 +134,8 @@ class RolloutPlan:
     sm: str
     waves: tuple[Wave, ...]
     select: Selector = field(default_factory=Selector)
+    spread_by: Literal["none", "rack", "chassis"] = "none"
+    """Take the units of a wave from as many of these failure domains as can be."""
     max_in_flight: int = 1
     """Units restarting or baking at once; one that waits for its owner's restart is not in flight."""
     bake_s: int = 1800

@@ -1,4 +1,4 @@
-"""Waves: who is in one, when it opens, how it is judged.
+"""Waves: when one opens, and how it is judged.
 
 A wave passes only on evidence: a unit that was never heard of is no success, and a wave whose
 sample is too small or whose success share was missed is inconclusive, which pauses.
@@ -9,27 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smgate.domain import (
-    cohort,
-    context,
-    decisions,
-    exposure,
-    policy,
-    readings,
-    rules,
-    rules_start,
-    rulings,
-)
+from smgate.domain import decisions, exposure, membership, policy, readings, rulings
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
 
 OpenVerdict = Literal["passed", "failed", "inconclusive", "running"]
-
-NO_BAR_TO_MEMBERSHIP = frozenset(
-    {"wave_not_open", "max_in_flight", "exposure_limit", "freeze", "breaker_open", "rollout_paused"}
-)
-"""Refusals that concern the moment, not the unit: a member may wait for them to pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,36 +31,6 @@ class Tally:
     def sample(self) -> int:
         """Units with an outcome: the denominator."""
         return len(self.good) + len(self.bad)
-
-
-def eligible(fleet: Fleet, rollout: Rollout, now_us: int) -> list[str]:
-    """Units this rollout could grant if their wave were open, and those it has granted."""
-    found = []
-    for name in sorted(fleet.units):
-        unit = fleet.units[name]
-        if not unit.live:
-            continue
-        grant = readings.grant_in_force(fleet, unit)
-        if (
-            _could_join(fleet, rollout, name, now_us)
-            if grant is None
-            else grant.rollout == rollout.plan.id
-        ):
-            found.append(name)
-    return found
-
-
-def _could_join(fleet: Fleet, rollout: Rollout, unit: str, now_us: int) -> bool:
-    decision = rules.decide_unit(fleet, unit, now_us)
-    if decision.event.would is not None:  # observe mode: nothing would come of it
-        return False
-    codes = {code for code, _ in decision.refusals}
-    judged_last = decision.raw.kind == "safe" and decision.raw.code in codes
-    return (
-        (judged_last or decision.raw.starts)
-        and codes <= NO_BAR_TO_MEMBERSHIP
-        and rules_start.covers(rollout, context.of_unit(fleet, fleet.units[unit], now_us))
-    )
 
 
 def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
@@ -218,12 +173,9 @@ def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
         return [_complete(fleet, rollout)]
     if fleet.freezes or fleet.breaker_position is not None:
         return []
-    names = eligible(fleet, rollout, now_us)
-    before = {unit for wave in rollout.waves for unit in wave.units}
-    fresh = [u for u in cohort.in_cohort_order(rollout.plan.id, names) if u not in before]
+    names = membership.eligible(fleet, rollout, now_us)
     number = len(rollout.waves)
-    size = cohort.wave_size(rollout.plan.waves[number], len(names))
-    new = tuple(fresh[: max(0, size - len(before.intersection(names)))])
+    new = membership.opening(fleet, rollout, names)
     if not new and number == 0:
         return []  # nothing to learn from yet: the rollout waits for units
     opened = decisions.WaveOpened(

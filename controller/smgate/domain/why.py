@@ -13,6 +13,7 @@ from smgate.domain import (
     evidence,
     exposure,
     facts,
+    membership,
     readings,
     rules,
     rules_end,
@@ -306,7 +307,7 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> dict[str, Any
                 else []
             ),
         ],
-        "eligible_now": len(waves.eligible(fleet, rollout, now_us)),
+        "eligible_now": len(membership.eligible(fleet, rollout, now_us)),
     }
 
 

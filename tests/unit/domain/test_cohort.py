@@ -30,7 +30,43 @@ def test_the_order_is_what_is_published(vector):
 
 @pytest.mark.parametrize("vector", PUBLISHED["sizes"], ids=str)
 def test_the_size_of_a_wave_is_what_is_published(vector):
-    assert cohort.wave_size(policy.Wave(**vector["wave"]), vector["eligible"]) == vector["size"]
+    assert size_of(policy.Wave(**vector["wave"]), vector["eligible"]) == vector["size"]
+
+
+def size_of(wave, eligible):
+    """The size of a wave over units that weigh the same, whatever that is."""
+    names = [f"u{number}" for number in range(eligible)]
+    sizes = {
+        len(cohort.next_members(wave, names, taken=(), weights=dict.fromkeys(names, weight)))
+        for weight in (1, 8)
+    }
+    (size,) = sizes
+    return size
+
+
+@pytest.mark.parametrize("vector", PUBLISHED["weighted"], ids=lambda v: str(v["wave"]))
+def test_the_members_by_weight_are_what_is_published(vector):
+    found = cohort.next_members(
+        policy.Wave(**vector["wave"]),
+        vector["fresh"],
+        taken=vector["taken"],
+        weights=vector["weights"],
+    )
+    assert list(found) == vector["members"]
+
+
+@pytest.mark.parametrize("vector", PUBLISHED["spread"], ids=lambda v: v["about"])
+def test_the_order_over_domains_is_what_is_published(vector):
+    assert cohort.spread(vector["order"], vector["domains"]) == vector["spread"]
+
+
+@given(st.lists(st.sampled_from("vwxyz"), max_size=30))
+def test_any_beginning_is_of_as_many_domains_as_can_be(racks):
+    order = [str(number) for number in range(len(racks))]
+    found = cohort.spread(order, {u: {rack} for u, rack in zip(order, racks, strict=True)})
+    assert sorted(found) == sorted(order)
+    for size in range(len(found) + 1):
+        assert len({racks[int(u)] for u in found[:size]}) == min(size, len(set(racks)))
 
 
 def places(salt):
@@ -69,7 +105,7 @@ def test_the_order_of_units_does_not_depend_on_who_else_is_there():
     eligible=st.integers(0, 5000),
 )
 def test_a_share_is_rounded_up_from_its_exact_value(tenths, eligible):
-    size = cohort.wave_size(policy.Wave(percent=tenths / 10), eligible)
+    size = size_of(policy.Wave(percent=tenths / 10), eligible)
     assert size == math.ceil(Fraction(tenths, 1000) * eligible)
     assert (size == 0) is (eligible == 0)
     assert size <= eligible

@@ -1,0 +1,73 @@
+"""Who is in a wave: whom a rollout could take, in which order, and how far each wave goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from smgate.domain import cohort, context, readings, rules, rules_start
+from smgate.domain.state import Fleet, Rollout, Unit
+
+NO_BAR_TO_MEMBERSHIP = frozenset(
+    {"wave_not_open", "max_in_flight", "exposure_limit", "freeze", "breaker_open", "rollout_paused"}
+)
+"""Refusals that concern the moment, not the unit: a member may wait for them to pass."""
+
+
+def eligible(fleet: Fleet, rollout: Rollout, now_us: int) -> list[str]:
+    """Units this rollout could grant if their wave were open, and those it has granted."""
+    found = []
+    for name in sorted(fleet.units):
+        unit = fleet.units[name]
+        if not unit.live:
+            continue
+        grant = readings.grant_in_force(fleet, unit)
+        if (
+            _could_join(fleet, rollout, name, now_us)
+            if grant is None
+            else grant.rollout == rollout.plan.id
+        ):
+            found.append(name)
+    return found
+
+
+def _could_join(fleet: Fleet, rollout: Rollout, unit: str, now_us: int) -> bool:
+    decision = rules.decide_unit(fleet, unit, now_us)
+    if decision.event.would is not None:  # observe mode: nothing would come of it
+        return False
+    codes = {code for code, _ in decision.refusals}
+    judged_last = decision.raw.kind == "safe" and decision.raw.code in codes
+    return (
+        (judged_last or decision.raw.starts)
+        and codes <= NO_BAR_TO_MEMBERSHIP
+        and rules_start.covers(rollout, context.of_unit(fleet, fleet.units[unit], now_us))
+    )
+
+
+def opening(fleet: Fleet, rollout: Rollout, names: Iterable[str]) -> tuple[str, ...]:
+    """The members of the next wave, out of the eligible units."""
+    plan = rollout.plan
+    before = {unit for wave in rollout.waves for unit in wave.units}
+    order = cohort.in_cohort_order(plan.id, names)
+    taken = [unit for unit in order if unit in before]
+    fresh = [unit for unit in order if unit not in before]
+    if plan.spread_by != "none":
+        fresh = cohort.spread(fresh, {u: domains(fleet, rollout, u) for u in fresh})
+    weights = {unit: gpu_count(fleet.units[unit]) for unit in order}
+    return cohort.next_members(plan.waves[len(rollout.waves)], fresh, taken=taken, weights=weights)
+
+
+def gpu_count(unit: Unit) -> int:
+    """How many GPUs a unit holds: its weight in a share. One that named none counts as one."""
+    return max(1, len({uuid for rank in unit.known_ranks.values() for uuid in rank.gpu_uuids}))
+
+
+def domains(fleet: Fleet, rollout: Rollout, unit: str) -> set[str]:
+    """The failure domains a unit stands in. A chassis of no known rack is its own, as in evidence."""
+    found = set()
+    for rank in fleet.units[unit].known_ranks.values():
+        node = fleet.nodes.get(rank.node)
+        reported = node.reported if node is not None else None
+        rack = reported.rack if reported is not None else None
+        chassis = (reported.chassis if reported is not None else None) or rank.node
+        found.add(f"rack {rack}" if rack and rollout.plan.spread_by == "rack" else chassis)
+    return found or {unit}
