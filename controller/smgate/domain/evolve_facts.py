@@ -145,7 +145,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
     instance.gpu_uuids = keys.gpu_set(fact.gpu_uuids)
     instance.served = instance.served or fact.state == "serving"
     if fact.state == "serving" and instance.fallback == "imminent":
-        _note_fallback(fleet, instance, "active")
+        _note_fallback(fleet, instance, "active", recorded.position)
     if fact.state == "exited" and not ended_before:
         _exited(fleet, unit, instance, fact, recorded)
     elif instance.live and instance.gpu_uuids:
@@ -235,11 +235,11 @@ def _effective_seen(fleet: Fleet, recorded: Recorded, fact: EffectiveSeen) -> No
         instance.mxfp4 = fact.mxfp4
     if readings.is_fallback(fleet, instance) and instance.fallback is None:
         phase = "imminent" if instance.state == "starting" else "active"
-        _note_fallback(fleet, instance, phase)
+        _note_fallback(fleet, instance, phase, recorded.position)
 
 
 def _note_fallback(
-    fleet: Fleet, instance: Instance, phase: str, excess_bytes: int | None = None
+    fleet: Fleet, instance: Instance, phase: str, position: int, excess_bytes: int | None = None
 ) -> None:
     if instance.fallback == phase:
         return
@@ -247,6 +247,7 @@ def _note_fallback(
     if instance.fallback is None and unit.override is not None and unit.override.form == "append":
         fleet.bad_signs.append((fleet.led_us(fleet.now_us), unit.id))
     instance.fallback = phase
+    instance.fallback_position = position
     instance.fallback_excess_bytes = excess_bytes or instance.fallback_excess_bytes
     fleet.fallbacks_total[(readings.instance_sm(fleet, instance) or "unknown", phase)] += 1
 
@@ -258,7 +259,7 @@ def _weights_seen(fleet: Fleet, recorded: Recorded, fact: WeightsSeen) -> None:
 
 def _fallback_seen(fleet: Fleet, recorded: Recorded, fact: MemoryFallbackSeen) -> None:
     instance = _instance_named(fleet, recorded, fact.instance_id)
-    _note_fallback(fleet, instance, fact.phase, fact.excess_bytes)
+    _note_fallback(fleet, instance, fact.phase, recorded.position, fact.excess_bytes)
 
 
 def _fallback_cleared(fleet: Fleet, recorded: Recorded, fact: MemoryFallbackCleared) -> None:

@@ -59,7 +59,9 @@ def _build_announced(fleet: Fleet, recorded: Recorded, event: rulings.BuildAnnou
 
 
 def _unit_excluded(fleet: Fleet, recorded: Recorded, event: rulings.UnitExcluded) -> None:
-    unit_of(fleet, event.unit, recorded.position).excluded = True
+    unit = unit_of(fleet, event.unit, recorded.position)
+    unit.excluded = True
+    unit.hands_off_position = recorded.position
 
 
 def _unit_included(fleet: Fleet, recorded: Recorded, event: rulings.UnitIncluded) -> None:
@@ -102,6 +104,7 @@ def _adoption_decided(fleet: Fleet, recorded: Recorded, event: rulings.AdoptionD
 def _override_released(fleet: Fleet, recorded: Recorded, event: rulings.OverrideReleased) -> None:
     unit = unit_of(fleet, event.unit, recorded.position)
     unit.released = True
+    unit.hands_off_position = recorded.position
     unit.drop_grants()
     unit.appended_value = None
     unit.appended_for = None

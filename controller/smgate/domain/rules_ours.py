@@ -14,10 +14,14 @@ def excluded(ctx: Context, member: Member) -> Answer | None:
             kind="untouched",
             code="released",
             sentence="A person gave this unit back; nothing is appended until it is included again.",
+            facts=(unit.hands_off_position,),
         )
     if unit.excluded:
         return Answer(
-            kind="keep", code="excluded", sentence="A person excluded this unit: hands off."
+            kind="keep",
+            code="excluded",
+            sentence="A person excluded this unit: hands off.",
+            facts=(unit.hands_off_position,),
         )
     node = ctx.fleet.nodes.get(member.node)
     if node is not None and node.retired:

@@ -97,6 +97,7 @@ class Instance:
     weight_bytes: int | None = None
     fallback: str | None = None
     fallback_excess_bytes: int = 0
+    fallback_position: int = 0
     tokens_per_s: float = 0.0
 
     @property
@@ -137,6 +138,8 @@ class Unit:
     instances: dict[str, Instance] = field(default_factory=dict)
     excluded: bool = False
     released: bool = False
+    hands_off_position: int = 0
+    """Of the exclusion or release that is in force."""
     superseded: bool = False
     pin: PinSet | None = None
     pin_position: int = 0

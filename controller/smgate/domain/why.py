@@ -138,7 +138,7 @@ def explain(
     ctx = context.of_unit(fleet, unit, now_us)
     would = event.would
     pending = unit.launch is not None and unit.launch.decided is None
-    fallback = sorted({i.fallback for i in unit.instances.values() if i.fallback is not None})
+    fallen = [i for i in unit.instances.values() if i.fallback is not None]
     return {
         "unit": unit_id,
         "as_of_position": fleet.position,
@@ -165,11 +165,13 @@ def explain(
             "code": unit.override.code,
         },
         "launch_pending": pending,
-        "facts": _cited(event.facts, read),
+        "facts": _cited(
+            dict.fromkeys([*event.facts, *sorted(i.fallback_position for i in fallen)]), read
+        ),
         "needed": _needed(ctx, decision),
         "members": [_member(ctx, member) for member in ctx.members],
         "if_left_alone": _left_alone(ctx),
-        "memory_fallback": fallback or None,
+        "memory_fallback": sorted({str(i.fallback) for i in fallen}) or None,
         "exposed": exposure.exposed(fleet, unit),
         "uncontrolled": exposure.uncontrolled(fleet, unit),
         "note": NO_CHECK_ON_SILICON if ctx.candidate else None,

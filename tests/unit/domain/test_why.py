@@ -2,7 +2,7 @@
 
 from tests import given
 
-from smgate.domain import decisions, rulings, why
+from smgate.domain import commands, decisions, facts, rulings, why
 
 
 def explained(fleet, node):
@@ -22,6 +22,21 @@ def test_a_machine_without_a_gpu_has_no_mode():
     fleet.node("a", gpus=())
     fleet.launch("a", platform="none", gpus=())
     assert explained(fleet, "a")["mode"] is None
+
+
+
+def test_a_unit_in_bf16_that_was_given_back_names_who_gave_it_back_and_what_was_seen():
+    fleet = given.Fleet().enforce()
+    fleet.node("a")
+    fleet.launch("a", build=given.build(sglang_version="0.5.18"))
+    fleet.orders(commands.ReleaseUnit(unit="a", reason="its owner asked"))
+    released = fleet.state.units[fleet.id("a")].hands_off_position
+    fleet.serves("a", "auto")
+    answer = explained(fleet, "a")
+    assert (answer["override"]["code"], answer["memory_fallback"]) == ("released", ["active"])
+    first, seen = [fact["position"] for fact in answer["facts"]]
+    assert first == released > 0
+    assert isinstance(fleet.history[seen - 1].event, facts.EffectiveSeen)
 
 
 def test_an_event_without_words_is_told_by_its_values():
