@@ -166,3 +166,22 @@ def test_other_tables_are_written_in_turn_with_appends(store: sql.SqlStore) -> N
     with store.database.reading() as connection:
         counted = sa.select(sa.func.count()).select_from(tables.VIEW_ROW)
         assert connection.execute(counted).scalar() == 60
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_nothing_is_acknowledged_once_the_file_was_taken_away(
+    store: sql.SqlStore, path: pathlib.Path, suffix: str, *, replaced: bool
+) -> None:
+    store.append(run("a", 1, 1), writer="w")
+    store.append(run("a", 2, 2), writer="w")
+    file = path.with_name(path.name + suffix)
+    kept = file.read_bytes()
+    file.unlink()
+    if replaced:
+        file.write_bytes(kept)
+    for _ in range(2):
+        with pytest.raises(port.LogUnavailableError, match="removed or replaced") as refused:
+            store.append(run("a", 3, 3), writer="w")
+        assert refused.value.reason == "io"
+    assert store.stream_version("a") == 2  # what is open can still be read

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from smgate.log import failures
+from smgate.log import failures, port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ LOCK_TIMEOUT_MS = 2_000  # PostgreSQL: how long to wait for the head row.
 STATEMENT_TIMEOUT_MS = 5_000  # PostgreSQL: no append or page of a read takes this long.
 IDLE_TIMEOUT_MS = 10_000  # PostgreSQL: ends a transaction that its owner forgot.
 CONNECT_TIMEOUT_S = 5
+_BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
 READERS_MAX = 16  # One per concurrently reading thread; more wait their turn.
 
 
@@ -121,6 +122,9 @@ def sqlite_engine(url: sa.URL, *, mode: str, begin: str, connections_max: int) -
         hide_parameters=True,
     )
 
+    if begin == _BEGIN_WRITING:
+        _keep_to_the_file(engine, sqlite_path(url).absolute())
+
     def start(connection: sa.Connection) -> None:
         # A transaction that begins deferred, reads and then writes can fail as busy at the write.
         connection.exec_driver_sql(begin)
@@ -130,13 +134,41 @@ def sqlite_engine(url: sa.URL, *, mode: str, begin: str, connections_max: int) -
     return engine
 
 
+def _keep_to_the_file(engine: sa.Engine, path: pathlib.Path) -> None:
+    """Refuse to write once the file was removed or replaced under the open connection.
+
+    SQLite would go on in the file that has no name any more: acknowledged, and gone at the end.
+    """
+    files = (path, path.with_name(f"{path.name}-wal"))
+
+    def check(connection: sa.Connection) -> None:
+        opened = connection.info.setdefault("smgate_files", {})
+        for file in files:
+            try:
+                found = file.stat()
+                identity = (found.st_dev, found.st_ino)
+            except FileNotFoundError:
+                identity = None
+            # The write-ahead log comes with the first transaction.
+            if opened.get(file) is None:
+                opened[file] = identity
+            if opened[file] != identity:
+                raise port.LogUnavailableError(
+                    "io",
+                    f"{file} was removed or replaced while it was open; what is written now would "
+                    "be lost. Put the database where it was and start the controller again",
+                )
+
+    sa.event.listen(engine, "begin", check)
+
+
 def _sqlite(url: sa.URL, *, read_only: bool) -> Database:
     reading = "ro" if read_only else "rw"
     return Database(
         url=url,
         once=sqlite_engine(url, mode=reading, begin="", connections_max=READERS_MAX),
         # One connection: threads queue for it here instead of polling SQLite's file lock.
-        writer=sqlite_engine(url, mode=reading, begin="BEGIN IMMEDIATE", connections_max=1),
+        writer=sqlite_engine(url, mode=reading, begin=_BEGIN_WRITING, connections_max=1),
         snapshot=sqlite_engine(url, mode=reading, begin="BEGIN", connections_max=READERS_MAX),
     )
 
