@@ -20,7 +20,8 @@ import typing_extensions
 from prometheus_client import core, registry
 
 from smgate.domain import alarms, exposure, readings
-from smgate.domain.state import Fleet, Phase, Standing, Unit
+from smgate.domain.state import Fleet, Phase, Unit
+from smgate.domain.state_evidence import Standing
 
 PHASES: Final = ("imminent", "active", "crashed")
 STANDINGS: Final[tuple[str, ...]] = get_args(Standing)

@@ -11,7 +11,8 @@ from typing import Any
 
 from smgate.domain import exposure, keys
 from smgate.domain.rulings import BuildAnnounced
-from smgate.domain.state import Fleet, Standing
+from smgate.domain.state import Fleet
+from smgate.domain.state_evidence import Standing
 from smgate.domain.values import Build
 
 PIN_PREFIX = "artifact_pins."

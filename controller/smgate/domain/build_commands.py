@@ -8,7 +8,8 @@ from typing import Any, Final
 from smgate.domain import commands, evolve_checks, keys, rulings
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, GpuSet, KeyEvidence
+from smgate.domain.state import Fleet
+from smgate.domain.state_evidence import GpuSet, KeyEvidence
 
 
 def find_key(fleet: Fleet, key: str) -> KeyEvidence:

@@ -12,7 +12,8 @@ from smgate.domain import decisions, readings
 from smgate.domain.events import Event
 from smgate.domain.evolve_checks import BAD_OUTCOMES
 from smgate.domain.policy import Gate
-from smgate.domain.state import Fleet, GpuSet, KeyEvidence, Rank, SetEvidence, Unit
+from smgate.domain.state import Fleet, Rank, Unit
+from smgate.domain.state_evidence import GpuSet, KeyEvidence, SetEvidence
 
 CONFIRM_ASKS_MAX = 3
 """Other GPU sets asked to confirm a first failure."""

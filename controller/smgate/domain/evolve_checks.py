@@ -6,7 +6,8 @@ from smgate.domain import keys, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
 from smgate.domain.rulings import CheckRuled
-from smgate.domain.state import Fleet, GpuSet, KeyEvidence, Node, Rank, SetEvidence
+from smgate.domain.state import Fleet, Node, Rank
+from smgate.domain.state_evidence import GpuSet, KeyEvidence, SetEvidence
 
 BAD_OUTCOMES = ("failed", "error", "timeout")
 """A crash or a timeout of a check counts as its failure."""

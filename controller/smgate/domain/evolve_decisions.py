@@ -7,7 +7,8 @@ from typing import Any
 
 from smgate.domain import decisions
 from smgate.domain.events import Recorded
-from smgate.domain.state import Episode, Fleet, Grant, WantedCheck, Wave
+from smgate.domain.state import Episode, Fleet, Grant, Wave
+from smgate.domain.state_evidence import WantedCheck
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from smgate.domain.decisions import OverrideSet
-from smgate.domain.facts import CheckFinished, LaunchPlanned, NodeReported, OverrideApplied
+from smgate.domain.facts import LaunchPlanned, NodeReported, OverrideApplied
 from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
-from smgate.domain.values import Build, GivenFor, Layout, Mode, Model, Pair
+from smgate.domain.state_evidence import GpuSet, KeyEvidence, WantedCheck
+from smgate.domain.values import GivenFor, Mode, Model, Pair
 
-Standing = Literal["unknown", "qualified", "suspect", "failed"]
 Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
-GpuSet = tuple[str, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,65 +210,6 @@ class Unit:
         if self.launch is None or self.launch.ranks.keys() <= known.keys():
             return known  # a rank's last reading is the launch's, if it has one
         return {**known, **self.launch.ranks}
-
-
-@dataclass(slots=True, kw_only=True)
-class SetEvidence:
-    """Worst result per check of one GPU set for one kernel key."""
-
-    node: str
-    chassis: str
-    rack: str | None
-    pool: bool
-    worst: dict[str, CheckFinished] = field(default_factory=dict)
-    passed_position: int = 0
-    at_us: int = 0
-    flaky: set[str] = field(default_factory=set)
-    """Checks that passed after a failure: a failure until a person rules."""
-    flaky_led_us: int = 0
-    flaky_position: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class KeyEvidence:
-    """Everything known of one kernel key."""
-
-    key: str
-    sm: str
-    build: Build
-    layout: Layout
-    a2a: str
-    position: int
-    standing: Standing = "unknown"
-    suspect_led_us: int = 0
-    suspect_position: int = 0
-    qualified_at_us: int = 0
-    sets: dict[GpuSet, SetEvidence] = field(default_factory=dict)
-    faulty_sets: set[GpuSet] = field(default_factory=set)
-    """GPU sets whose failure is the node's own: enough others passed since, or a person said so."""
-    confirmed_sets: set[GpuSet] = field(default_factory=set)
-    """GPU sets whose failure a person called the build's."""
-
-
-@dataclass(slots=True, kw_only=True)
-class WantedCheck:
-    """Checks asked of one launch."""
-
-    kernel_key: str
-    launch_id: str
-    node: str
-    gpu_uuids: GpuSet
-    checks: tuple[str, ...]
-    purpose: str
-    position: int
-    since_led_us: int
-    finished: set[str] = field(default_factory=set)
-    abandoned: bool = False
-
-    @property
-    def open(self) -> bool:
-        """True while a check of it has no result and its timer runs."""
-        return not self.abandoned and not self.finished.issuperset(self.checks)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from smgate.domain import decisions, exposure, readings
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, KeyEvidence, Rollout, Unit
+from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.state_evidence import KeyEvidence
 
 SECOND_US = 1_000_000
 
