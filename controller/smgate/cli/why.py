@@ -67,6 +67,17 @@ def plain_lines(body: output.Row) -> list[str]:
     return [*told, *output.key_lines(rest)]
 
 
+_TOLD_OF_UPSTREAM: Final = (
+    "runner",
+    "a2a",
+    "sentence",
+    "memory_fallback",
+    "raises",
+    "raises_sentence",
+    "code",
+)
+
+
 def left_alone(body: output.Row) -> list[str]:
     """What SGLang would choose by itself, in sentences."""
     alone = body.get("if_left_alone")
@@ -82,11 +93,13 @@ def left_alone(body: output.Row) -> list[str]:
     if alone.get("memory_fallback"):
         told.append("Its MXFP4 experts would be made BF16: 3.76 times their bytes.")
     if alone.get("raises"):
-        told.append(f"The server would not come up: {output.text_of(alone['raises'])}.")
+        told += _wrapped(alone.get("raises_sentence")) or [
+            f"The server would not come up: {output.text_of(alone['raises'])}."
+        ]
     told += [
         f"{consoles.clean(key)}: {output.text_of(value)}"
         for key, value in alone.items()
-        if key not in ("runner", "a2a", "sentence", "memory_fallback", "raises", "code")
+        if key not in _TOLD_OF_UPSTREAM
     ]
     if not told:
         told.append(output.text_of(alone.get("code")))

@@ -14,6 +14,7 @@ from smgate.domain import (
     exposure,
     facts,
     membership,
+    outcome,
     readings,
     rules,
     rules_end,
@@ -115,6 +116,9 @@ def _left_alone(ctx: context.Context) -> dict[str, Any] | None:
                 "a2a": alone.a2a,
                 "memory_fallback": alone.memory_fallback,
                 "raises": alone.raises,
+                "raises_sentence": None
+                if alone.raises is None or alone.raises == "a2a_refused"
+                else outcome.REFUSALS[alone.raises],
                 "code": alone.code,
                 "sentence": upstream.SENTENCES[alone.code],
             }

@@ -2,6 +2,7 @@
 
 from tests import given
 
+from smgate.cli import why as cli_why
 from smgate.domain import commands, decisions, facts, rulings, why
 
 
@@ -24,7 +25,6 @@ def test_a_machine_without_a_gpu_has_no_mode():
     assert explained(fleet, "a")["mode"] is None
 
 
-
 def test_a_unit_in_bf16_that_was_given_back_names_who_gave_it_back_and_what_was_seen():
     fleet = given.Fleet().enforce()
     fleet.node("a")
@@ -37,6 +37,16 @@ def test_a_unit_in_bf16_that_was_given_back_names_who_gave_it_back_and_what_was_
     first, seen = [fact["position"] for fact in answer["facts"]]
     assert first == released > 0
     assert isinstance(fleet.history[seen - 1].event, facts.EffectiveSeen)
+
+
+def test_a_server_that_would_die_if_left_alone_has_a_sentence_for_it():
+    fleet = given.Fleet().enforce()
+    fleet.node("a")
+    fleet.launch("a", asked_a2a="deepep")
+    alone = explained(fleet, "a")["if_left_alone"]
+    assert alone["raises"] == "no_fused_function"
+    assert "dies at construction" in alone["raises_sentence"]
+    assert "dies at construction" in " ".join(cli_why.left_alone({"if_left_alone": alone}))
 
 
 def test_an_event_without_words_is_told_by_its_values():
