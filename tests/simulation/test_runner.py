@@ -161,6 +161,20 @@ def test_further_reasons_are_those_of_the_moment() -> None:
     assert len(_told(result, "override_set")) == 1
 
 
+def test_a_sentence_is_that_of_the_moment_though_the_code_stays() -> None:
+    result = _run(
+        fleet.enforce(0),
+        fleet.facts(1, "a", fleet.launch("a", 1)),
+        fleet.rollout(10, waves=[{"percent": 100}]),
+    )
+    override = next(iter(result["times"][-1]["overrides"].values()))
+    assert (override["code"], result["times"][-1]["rollouts"]["k3-rubin-1"]["phase"]) == (
+        "wave_not_open",
+        "running",
+    )
+    assert "was not started" not in override["sentence"]
+
+
 def test_a_rollout_neither_widens_nor_completes_while_its_key_is_in_doubt() -> None:
     doubt = fleet.facts(
         1_500, "odd", fleet.reported("odd", pool=True), *fleet.checks("odd", "failed")

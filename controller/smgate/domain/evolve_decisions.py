@@ -94,6 +94,7 @@ def _granted(fleet: Fleet, recorded: Recorded, event: decisions.Granted) -> None
             wave=event.wave,
             position=recorded.position,
             since_led_us=fleet.led_us(recorded.at_us),
+            standing=event.code == "standing",
             launched=unit.launch is not None and unit.launch.decided is None,
         )
     )

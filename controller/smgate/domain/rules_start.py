@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from smgate.domain import exposure, issues, keys as key_names
 from smgate.domain.context import Answer, Context
-from smgate.domain.state import Rollout
+from smgate.domain.state import Grant, Rollout
 
 ALL_PERCENT = 100
 PHASE_ORDER = ("running", "paused", "approved", "proposed", "halted")
@@ -49,9 +49,7 @@ def standing(ctx: Context) -> Answer | None:
         return Answer(
             kind="target",
             code="granted",
-            sentence="Granted "
-            + (f"by rollout {grant.rollout}" if grant.rollout else "by a person")
-            + f" for kernel key {', '.join(keys)}.",
+            sentence=f"Granted {_granted_by(grant)} for kernel key {', '.join(keys)}.",
             facts=(grant.position,),
         )
     if unit.adoption == "adopted":
@@ -62,6 +60,12 @@ def standing(ctx: Context) -> Answer | None:
             facts=(unit.adopted_position,),
         )
     return None
+
+
+def _granted_by(grant: Grant) -> str:
+    if grant.rollout is not None:
+        return f"by rollout {grant.rollout}"
+    return "after a completed rollout" if grant.standing else "by a person"
 
 
 def completed_for(ctx: Context) -> Rollout | None:
@@ -97,12 +101,21 @@ def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
     elif rollout.phase == "halted":
         yield "rollout_halted", f"Rollout {name} was halted ({rollout.halted_code})."
     elif not any(ctx.unit.id in wave.units for wave in rollout.waves):
-        yield "wave_not_open", f"The wave of rollout {name} that has this unit is not open yet."
+        yield "wave_not_open", _no_wave_yet(rollout)
     elif exposure.in_flight(ctx.fleet, rollout) >= rollout.plan.max_in_flight:
         yield (
             "max_in_flight",
             f"{rollout.plan.max_in_flight} units of rollout {name} restart or bake already.",
         )
+
+
+def _no_wave_yet(rollout: Rollout) -> str:
+    name, opened = rollout.plan.id, len(rollout.waves)
+    if not opened:
+        return f"The first wave of rollout {name} is not open yet."
+    if opened < len(rollout.plan.waves):
+        return f"The wave of rollout {name} that has this unit is not open yet."
+    return f"The last wave of rollout {name} had taken its members before this unit could join."
 
 
 def _fleet_refusals(ctx: Context) -> Iterator[tuple[str, str]]:

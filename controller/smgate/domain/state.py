@@ -114,6 +114,8 @@ class Grant:
     wave: int | None
     position: int
     since_led_us: int
+    standing: bool = False
+    """A completed rollout gave it: its unit came later and was in no wave."""
     launched: bool = False
     failed_exits: int = 0
     baked_s: dict[str, int] = field(default_factory=dict)

@@ -9,6 +9,9 @@ from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso, show_wait
 
+Reason = tuple[str, tuple[str, ...]]
+"""A sentence, and further codes."""
+
 
 class Snapshots:
     """Takes one snapshot after another of one fold."""
@@ -23,16 +26,16 @@ class Snapshots:
 
 
 class Reasons:
-    """The further reasons for each unit's override, worked out anew only where they may differ.
+    """The sentence and further reasons of each override, worked out anew only where they may differ.
 
-    A unit is not told anew when only its further reasons change, so its recorded decision has
-    those of its own moment.
+    A unit is not told anew when only these change, so its recorded decision has those of its own
+    moment.
     """
 
     def __init__(self) -> None:
         self._position = -1
         self._old_keys: frozenset[str] = frozenset()
-        self._known: Final[dict[str, tuple[str, ...]]] = {}
+        self._known: Final[dict[str, Reason]] = {}
 
     def look(self, fleet: Fleet, now_us: int) -> None:
         """Forget what may differ by now."""
@@ -46,14 +49,13 @@ class Reasons:
                 self._known.pop(unit, None)
         self._position, self._old_keys = fleet.position, old_keys
 
-    def of(self, fleet: Fleet, unit: Unit, now_us: int) -> tuple[str, ...]:
-        """Codes beside the one that decided."""
+    def of(self, fleet: Fleet, unit: Unit, now_us: int) -> Reason:
+        """The sentence now, and the codes beside the one that decided."""
         if unit.id not in self._known:
             fresh = rules.decide_unit(fleet, unit.id, now_us).event
             told = unit.override
-            self._known[unit.id] = (
-                fresh.also if told is None or fresh.code == told.code else told.also
-            )
+            holds = fresh if told is None or fresh.code == told.code else told
+            self._known[unit.id] = (holds.sentence, holds.also)
         return self._known[unit.id]
 
 
@@ -101,13 +103,14 @@ def _snapshot(fleet: Fleet, reasons: Reasons, now_us: int) -> dict[str, Any]:
     }
 
 
-def _override(unit: Unit, override: decisions.OverrideSet, also: tuple[str, ...]) -> dict[str, Any]:
+def _override(unit: Unit, override: decisions.OverrideSet, reason: Reason) -> dict[str, Any]:
     would = override.would
+    sentence, also = reason
     return {
         "form": override.form,
         "value": override.value,
         "code": override.code,
-        "sentence": override.sentence,
+        "sentence": sentence,
         "also": list(also),
         "would": None
         if would is None

@@ -134,6 +134,7 @@ def test_a_completed_rollout_lets_late_units_in_with_a_key_it_ran(fleet):
     fleet.launch("c")
     assert fleet.told("c") == ("append", given.TARGET, "granted")
     assert fleet.seen(decisions.Granted)[-1].code == "standing"
+    assert fleet.override("c").sentence.startswith("Granted after a completed rollout ")
     fleet.passes(*given.POOL, made=NEWER)
     fleet.node("d")
     fleet.launch("d", build=NEWER)
