@@ -81,3 +81,9 @@ def serving(
             process.wait(30)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def issue_token(database_url: str, *options: str) -> str:
+    """A token, made in the database itself as a person makes the first one."""
+    command = [str(SMGATE), "token", "issue", *options, "--database", database_url]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -17,7 +17,7 @@ import uvicorn
 
 from smgate import clock as clocks, config, repeats
 from smgate.api import app as api
-from smgate.log import database, migrate, open as log_open
+from smgate.log import database, open as log_open
 from smgate.service import credentials, service as services, signing
 
 KEEP_ALIVE_S: Final = 75
@@ -102,31 +102,9 @@ def assembled(
         store.close()
 
 
-def issue_token(
-    database_url: str,
-    *,
-    kind: credentials.Kind,
-    subject: str,
-    role: credentials.Role | None = None,
-    ttl_s: float | None = None,
-) -> credentials.Issued:
-    """Make a token in the database itself: how the first one of a new log comes to be."""
-    opened = database.connect(database_url)
-    try:
-        table = credentials.Credentials(opened, clock=clocks.SystemClock())
-        return table.issue(kind=kind, subject=subject, role=role, ttl_s=ttl_s)
-    finally:
-        opened.close()
-
-
 def version() -> str:
     """The version of this distribution."""
     return importlib.metadata.version("smgate")
-
-
-def newest_revision() -> str:
-    """The schema revision this version needs."""
-    return migrate.newest()
 
 
 class _Server(uvicorn.Server):

@@ -14,7 +14,6 @@ import httpx2
 import pytest
 from tests import controller_bench as cb, controller_process as processes
 
-from smgate import bootstrap
 from smgate.log import open as log_open, port, verify
 
 MIB = 1 << 20
@@ -47,8 +46,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     folder = tmp_path_factory.mktemp("garbage")
     url = f"sqlite:///{folder / 'log.db'}"
     log_open.upgrade(url)
-    join = bootstrap.issue_token(url, kind="join", subject="test", ttl_s=600).token
-    approver = bootstrap.issue_token(url, kind="operator", subject="alice", role="approver").token
+    join = processes.issue_token(url, "--join")
+    approver = processes.issue_token(url, "--role", "approver", "--name", "alice")
     with (
         processes.serving(url, folder, SMGATE_REQUESTS_PER_MINUTE_UNKNOWN="10000") as controller,
         httpx2.Client(base_url=controller.url, timeout=60) as http,

@@ -15,7 +15,6 @@ import httpx2
 import pytest
 from tests import controller_process as processes
 
-from smgate import bootstrap
 from smgate.log import open as log_open
 
 HERE = pathlib.Path(__file__).parent
@@ -34,7 +33,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
 
 
 def enrol(controller: processes.Controller, database_url: str, folder: pathlib.Path) -> None:
-    join = bootstrap.issue_token(database_url, kind="join", subject="test", ttl_s=600).token
+    join = processes.issue_token(database_url, "--join")
     for node in NODES:
         answer = httpx2.post(
             f"{controller.url}/v1/agent/enroll",

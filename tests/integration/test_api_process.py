@@ -10,12 +10,11 @@ import httpx2
 import pytest
 from tests import controller_bench as cb, controller_process as processes
 
-from smgate import bootstrap
 from smgate.log import open as log_open
 
 
 def enrol(url: str, database_url: str, node: str) -> str:
-    join = bootstrap.issue_token(database_url, kind="join", subject="test", ttl_s=600).token
+    join = processes.issue_token(database_url, "--join")
     answer = httpx2.post(
         f"{url}/v1/agent/enroll",
         headers=cb.bearer(join),
