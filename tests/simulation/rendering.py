@@ -63,6 +63,7 @@ DETAILS = {
     "build_failed": ("kernel_key", "chassis"),
     "build_cleared": ("kernel_key", "node_fault_gpu_uuids"),
     "check_ruled": ("kernel_key", "gpu_uuids", "ruling", "reason"),
+    "build_accepted": ("kernel_key", "like", "reason"),
     "granted": ("unit", "rollout", "wave"),
     "grant_ended": ("unit", "code"),
     "wave_opened": ("rollout", "wave", "units"),

@@ -31,6 +31,7 @@ HISTORY = [
     "build_suspected",
     "build_cleared",
     "build_qualified",
+    "build_accepted",
     "rollout_proposed",
     "rollout_approved",
     "rollout_started",

@@ -10,7 +10,9 @@ import typer
 from smgate import client
 from smgate.cli import (
     asks,
+    exit_codes,
     failures,
+    options,
     output,
     session as sessions,
     suggest,
@@ -37,6 +39,8 @@ TABLE: Final = output.Table(
         output.Column("QUALIFIED", "qualified_at", wide=True),
     ),
 )
+WAITED: Final = {"qualified": exit_codes.OK, "failed": exit_codes.ENDED_BADLY}
+"""How waiting for a kernel key ends, by its standing."""
 Ruling = Literal["node-fault", "confirmed", "cleared"]
 BuildKey = Annotated[str, typer.Argument(help="A kernel key.", autocompletion=suggest.builds)]
 
@@ -81,6 +85,64 @@ def why(key: BuildKey) -> asks.Item:
     """Say why a kernel key stands where it stands, and which evidence it lacks."""
     return asks.Item(
         path=client.path("builds", key, "why"), name=key, kind="build", lines=telling.plain_lines
+    )
+
+
+@verbs.does(
+    NOUN,
+    "wait",
+    examples=[
+        "smgate build wait 3fa91c0d2b7e4a55",
+        "smgate build wait 3fa91c0d2b7e4a55 --timeout 7200 -o jsonl",
+    ],
+)
+def wait(
+    session: sessions.Session,
+    key: BuildKey,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0.1, help="Seconds after which it gives up (7)."),
+    ] = None,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between looks.")
+    ] = options.WATCH_INTERVAL_S,
+) -> int:
+    """Wait until a kernel key is qualified (0) or has failed (6): the gate of a pipeline."""
+    from smgate.cli import watching
+
+    flags = asks.WatchFlags(watch=True, interval_s=interval, timeout_s=timeout)
+
+    def look() -> client.Answer:
+        answer = session.client.get(client.path("builds"))
+        return dataclasses.replace(answer, body=_of_key(answer.body, key))
+
+    def draw(answer: client.Answer) -> None:
+        output.single(session.console, answer.body, name=key, style=session.style, footer="")
+
+    return watching.watch(
+        session,
+        flags,
+        look=look,
+        rows_of=lambda body: [body],
+        table=TABLE,
+        draw=draw,
+        ended=lambda body: WAITED.get(str(body.get("standing"))),
+    )
+
+
+def _of_key(body: output.Row, key: str) -> output.Row:
+    """A kernel key; one that only an announced image would make has no evidence yet."""
+    known = output.items_of(body)
+    announced = output.items_of({"items": body.get("announced")})
+    made = [one for row in announced for one in output.items_of({"items": row.get("kernel_keys")})]
+    for row in [*known, *made]:
+        if row.get("key") == key:
+            return row
+    raise failures.CliError(
+        f"There is no kernel key {key!r}, and no announced image would make it.",
+        exit_code=exit_codes.NOT_FOUND,
+        code="not_found",
+        hint=suggest.near(key, [output.text_of(row.get("key")) for row in known]),
     )
 
 
@@ -165,4 +227,28 @@ def rule(
         fields["gpu_uuids"] = [uuid for uuid in (gpus or "").split(",") if uuid]
     return asks.Change(
         fields=fields, summary=f"The result of {node or gpus} for {key} is ruled {ruling}."
+    )
+
+
+@verbs.changes(
+    NOUN,
+    "accept",
+    "build_accept",
+    examples=[
+        "smgate build accept 3fa91c0d2b7e4a55 --like 81d2c0aa93be6f17 --reason 'same kernels, EP 4'"
+    ],
+)
+def accept(
+    key: BuildKey,
+    like: Annotated[
+        str,
+        typer.Option("--like", help="A key that is qualified.", autocompletion=suggest.builds),
+    ],
+) -> asks.Change:
+    """Accept that a kernel key is like a qualified one, without measuring it.
+
+    They may differ in the jit-cache, the CuTe DSL and how the experts are cut over ranks.
+    """
+    return asks.Change(
+        fields={"kernel_key": key, "like": like}, summary=f"{key} is accepted as like {like}."
     )

@@ -25,7 +25,8 @@ Exit codes of smgate
   3    not found: no such unit, node, build, rollout, issue or token
   4    not authenticated, or the role is too low
   5    conflict: the world moved since the position given, or the same person cannot do both
-  6    the rollout ended badly: halted or aborted (only `rollout get --watch`)
+  6    it ended badly: the rollout halted or aborted (only `rollout get --watch`), or the kernel
+       key failed (only `build wait`)
   7    the controller cannot be reached, or did not answer in time
   130  interrupted
   141  the reader of the output went away

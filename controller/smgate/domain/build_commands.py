@@ -1,11 +1,11 @@
-"""Commands about one kernel key: rulings on what was measured."""
+"""Commands about one kernel key: rulings on what was measured, and what it is like."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from smgate.domain import commands, evolve_checks, keys, rulings
+from smgate.domain import commands, evolve_checks, keys, likeness, rulings
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
@@ -67,8 +67,46 @@ def _rule(fleet: Fleet, command: commands.RuleBuild, by: str) -> tuple[Event, ..
     )
 
 
+def _accept(fleet: Fleet, command: commands.AcceptBuild, by: str) -> tuple[Event, ...]:
+    evidence, like = find_key(fleet, command.kernel_key), find_key(fleet, command.like)
+    if evidence.standing == "qualified":
+        return ()
+    if evidence.standing != "unknown":
+        raise RejectedError(
+            code=f"build_{evidence.standing}",
+            message=f"Kernel key {evidence.key} is {evidence.standing}: it was measured itself.",
+            next_step=f"smgate build rule {evidence.key}, where its failure was no failure.",
+        )
+    if like.standing != "qualified":
+        raise RejectedError(
+            code="build_not_qualified",
+            message=f"Kernel key {like.key} is {like.standing}.",
+            next_step="Name a key that is qualified: smgate build ls.",
+        )
+    if like.accepted_like is not None:
+        raise RejectedError(
+            code="not_measured",
+            message=f"Kernel key {like.key} was itself accepted as like {like.accepted_like}.",
+            next_step=f"Compare with what was measured: --like {like.accepted_like}.",
+        )
+    differs = likeness.differences(evidence, like)
+    other = [name for name in differs if name not in likeness.MAY_DIFFER]
+    if other:
+        raise RejectedError(
+            code="too_different",
+            message=f"They differ in {', '.join(other)}: that is another kernel, or may be.",
+            next_step=f"Run the checks on pool nodes: smgate build why {evidence.key}.",
+        )
+    return (
+        rulings.BuildAccepted(
+            kernel_key=evidence.key, like=like.key, differs=differs, reason=command.reason
+        ),
+    )
+
+
 Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
 
 HANDLERS: Final[dict[type, Handler]] = {
     commands.RuleBuild: _rule,
+    commands.AcceptBuild: _accept,
 }

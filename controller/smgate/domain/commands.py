@@ -108,6 +108,16 @@ class RuleBuild:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptBuild:
+    """Accept that a kernel key is like a qualified one that differs in little."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    kernel_key: str
+    like: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludeUnit:
     """Hands off this unit."""
 
@@ -283,6 +293,7 @@ Command = (
     | WithdrawIssue
     | AnnounceBuild
     | RuleBuild
+    | AcceptBuild
     | ExcludeUnit
     | IncludeUnit
     | PinUnit
@@ -313,6 +324,7 @@ NAMES: Final[dict[str, type]] = {
     "issue_withdraw": WithdrawIssue,
     "build_announce": AnnounceBuild,
     "build_rule": RuleBuild,
+    "build_accept": AcceptBuild,
     "unit_exclude": ExcludeUnit,
     "unit_include": IncludeUnit,
     "unit_pin": PinUnit,

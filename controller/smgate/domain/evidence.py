@@ -80,7 +80,7 @@ def judge(fleet: Fleet, evidence: KeyEvidence) -> Event | None:
     failures = open_failures(evidence, gate)
     if failures:
         return _judge_failures(fleet, evidence, gate, failures)
-    if evidence.standing != "unknown":
+    if evidence.standing != "unknown" and evidence.accepted_like is None:
         return None
     passing = passing_sets(evidence, gate, pool_only=True)
     racks = domains(evidence, passing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from smgate.domain import keys, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
-from smgate.domain.rulings import CheckRuled
+from smgate.domain.rulings import BuildAccepted, CheckRuled
 from smgate.domain.state import Fleet, Node, Rank
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, SetEvidence
 
@@ -98,8 +98,28 @@ def take_ruling(fleet: Fleet, recorded: Recorded, event: CheckRuled) -> None:
     elif before == "failed" and len({evidence.sets[g].chassis for g in counted}) == 1:
         evidence.standing = "suspect"
     if evidence.standing != before:
+        lose_evidence(fleet, evidence.key)
         evidence.suspect_led_us = fleet.led_us(recorded.at_us)
         evidence.suspect_position = recorded.position
+
+
+def take_acceptance(fleet: Fleet, recorded: Recorded, event: BuildAccepted) -> None:
+    """A key stands on another one's evidence, which is as old as it is there."""
+    evidence, like = fleet.keys.get(event.kernel_key), fleet.keys.get(event.like)
+    if evidence is not None and like is not None:
+        evidence.standing = "qualified"
+        evidence.accepted_like = like.key
+        evidence.qualified_at_us = like.qualified_at_us
+
+
+def lose_evidence(fleet: Fleet, key: str) -> None:
+    """A key is no longer qualified: what was accepted as like it has to be measured itself."""
+    fleet.keys[key].accepted_like = None
+    for other in fleet.keys.values():
+        if other.accepted_like == key:
+            other.accepted_like = None
+            if other.standing == "qualified":
+                other.standing = "unknown"
 
 
 def _forget(fleet: Fleet, evidence: KeyEvidence, gpus: GpuSet) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import decisions
+from smgate.domain import decisions, evolve_checks
 from smgate.domain.events import Recorded
 from smgate.domain.state import Episode, Fleet, Grant, Wave
 from smgate.domain.state_evidence import WantedCheck
@@ -65,18 +65,21 @@ def _wanted(fleet: Fleet, recorded: Recorded, event: decisions.SelfTestWanted) -
 def _qualified(fleet: Fleet, recorded: Recorded, event: decisions.BuildQualified) -> None:
     evidence = fleet.keys[event.kernel_key]
     evidence.standing = "qualified"
+    evidence.accepted_like = None  # it was measured itself
     evidence.qualified_at_us = recorded.at_us
 
 
 def _suspected(fleet: Fleet, recorded: Recorded, event: decisions.BuildSuspected) -> None:
     evidence = fleet.keys[event.kernel_key]
     evidence.standing = "suspect"
+    evolve_checks.lose_evidence(fleet, event.kernel_key)
     evidence.suspect_led_us = fleet.led_us(recorded.at_us)
     evidence.suspect_position = recorded.position
 
 
 def _failed(fleet: Fleet, recorded: Recorded, event: decisions.BuildFailed) -> None:
     fleet.keys[event.kernel_key].standing = "failed"
+    evolve_checks.lose_evidence(fleet, event.kernel_key)
 
 
 def _cleared(fleet: Fleet, recorded: Recorded, event: decisions.BuildCleared) -> None:

@@ -184,6 +184,7 @@ HANDLERS: dict[type, Handler] = {
     rulings.IssueWithdrawn: _issue_withdrawn,
     rulings.BuildAnnounced: _build_announced,
     rulings.CheckRuled: evolve_checks.take_ruling,
+    rulings.BuildAccepted: evolve_checks.take_acceptance,
     rulings.UnitExcluded: _unit_excluded,
     rulings.UnitIncluded: _unit_included,
     rulings.PinSet: _pin_set,

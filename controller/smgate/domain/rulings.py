@@ -102,6 +102,17 @@ class CheckRuled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuildAccepted:
+    """A person accepted that a kernel key is like a qualified one, though these fields differ."""
+
+    kernel_key: str
+    like: str
+    differs: dict[str, tuple[str, str]]
+    """Field to its value in `kernel_key` and in `like`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitExcluded:
     """Hands off this unit."""
 
@@ -255,6 +266,7 @@ Ruling = (
     | IssueWithdrawn
     | BuildAnnounced
     | CheckRuled
+    | BuildAccepted
     | UnitExcluded
     | UnitIncluded
     | PinSet

@@ -43,6 +43,8 @@ class KeyEvidence:
     suspect_led_us: int = 0
     suspect_position: int = 0
     qualified_at_us: int = 0
+    accepted_like: str | None = None
+    """The key whose evidence a person accepted for this one."""
     sets: dict[GpuSet, SetEvidence] = field(default_factory=dict)
     faulty_sets: set[GpuSet] = field(default_factory=set)
     """GPU sets whose failure is the node's own: enough others passed since, or a person said so."""

@@ -229,6 +229,7 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
     return {
         "kernel_key": key,
         "standing": found.standing,
+        "accepted_like": found.accepted_like,
         "as_of_position": fleet.position,
         "now": iso(now_us),
         "sm": found.sm,

@@ -37,6 +37,7 @@ NAMES: Final[dict[str, type]] = {
     "issue_withdrawn": rulings.IssueWithdrawn,
     "build_announced": rulings.BuildAnnounced,
     "check_ruled": rulings.CheckRuled,
+    "build_accepted": rulings.BuildAccepted,
     "unit_excluded": rulings.UnitExcluded,
     "unit_included": rulings.UnitIncluded,
     "pin_set": rulings.PinSet,

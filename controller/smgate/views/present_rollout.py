@@ -29,6 +29,7 @@ def build(fleet: Fleet, one: KeyEvidence, *, granted_units: int) -> Row:
         "position": one.position,
         "sm": one.sm,
         "standing": one.standing,
+        "accepted_like": one.accepted_like,
         "a2a": one.a2a,
         "build": plain(one.build),
         "layout": plain(one.layout),

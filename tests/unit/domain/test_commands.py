@@ -37,6 +37,7 @@ def every_command():
         "build_rule": commands.RuleBuild(
             kernel_key=given.KEY, ruling="cleared", node="a", reason="r"
         ),
+        "build_accept": commands.AcceptBuild(kernel_key=given.KEY, like="x", reason="r"),
         "unit_exclude": commands.ExcludeUnit(unit="a", reason="r"),
         "unit_include": commands.IncludeUnit(unit="a", reason="r"),
         "unit_pin": commands.PinUnit(unit="a", direction="on", reason="r"),
@@ -65,6 +66,7 @@ WIDENS = {
     "policy_publish",
     "issue_withdraw",
     "build_rule",
+    "build_accept",
     "unit_include",
     "unit_pin",
     "unit_unpin",
