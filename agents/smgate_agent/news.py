@@ -31,6 +31,10 @@ class News:
             self._said[topic] = sentence
             self._log.log(level, "%s", sentence)
 
+    def forget(self, topic: str) -> None:
+        """It is over: the next time it is news again."""
+        self._said.pop(topic, None)
+
     def enrolment(self, credential: identity.Credential | None, state_dir: Path) -> None:
         """Who this node is, or that it is nobody yet."""
         if credential is not None:
@@ -60,6 +64,13 @@ class News:
                     "Run `smgate-agent enroll` again.",
                     level=logging.ERROR,
                 )
+            elif state.code == "state_dir_unwritable":
+                self.say(
+                    topic,
+                    "The controller's directive cannot be kept: the state directory cannot be "
+                    "written. Launches here follow the last one that was.",
+                    level=logging.ERROR,
+                )
             elif state.code is not None:
                 said = "answers what cannot be used" if state.reachable else "does not answer"
                 self.say(
@@ -83,7 +94,7 @@ class News:
         if standing.dropped:
             self.say(
                 "dropped",
-                f"{standing.dropped} facts found no room or were refused; a full report follows.",
+                "Facts found no room or were refused; a full report follows them.",
                 level=logging.WARNING,
             )
 

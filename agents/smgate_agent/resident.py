@@ -330,7 +330,10 @@ class Resident:
                 self._state_dir / STATUS_FILE, msgspec.json.encode(whole), mode=0o644
             )
         except OSError as exc:
-            log.warning("Cannot write the status file: %s", exc)
+            said = f"Cannot write the status file: {exc}."
+            self._news.say("status file", said, level=logging.WARNING)
+        else:
+            self._news.forget("status file")
 
     def _start(
         self, name: str, work: Callable[[], None], stop: threading.Event | None = None

@@ -74,6 +74,22 @@ def test_a_refused_credential_says_to_enrol_again(told, link, code):
     assert caplog.records[-1].levelno == logging.ERROR
 
 
+def test_a_full_state_directory_is_not_blamed_on_the_controller(told, link):
+    says, caplog = told
+    link.failed("state_dir_unwritable", reachable=True)
+    says.links({"directive": link})
+    assert "the state directory cannot be written" in caplog.messages[-1]
+
+
+def test_what_is_over_is_news_when_it_begins_again(told):
+    says, caplog = told
+    says.say("status file", "no room")
+    says.say("status file", "no room")
+    says.forget("status file")
+    says.say("status file", "no room")
+    assert caplog.messages == ["no room"] * 2
+
+
 def test_an_outbox_that_cannot_be_written_is_said(told, tmp_path, open_outbox):
     says, caplog = told
     path = tmp_path / "outbox.db"
@@ -90,7 +106,7 @@ def test_an_outbox_that_cannot_be_written_is_said(told, tmp_path, open_outbox):
     )
     says.outbox(unusable, path)
     assert "cannot be used" in caplog.messages[-2]
-    assert caplog.messages[-1].startswith("2 facts found no room")
+    assert caplog.messages[-1].startswith("Facts found no room")
 
 
 def test_an_agent_that_is_not_enrolled_says_so_and_then_who_it_is(agent):
