@@ -75,7 +75,7 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
             yield "no_safe_value"
         if "model_unknown" in codes and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit)):
             yield "model_unknown"
-    if live and any(len(_holders(fleet, uuid)) > 1 for i in live for uuid in i.gpu_uuids):
+    if any(_shared(fleet, uuid) for instance in live for uuid in instance.gpu_uuids):
         yield "gpu_overlap"
 
 
@@ -105,12 +105,13 @@ def _disagrees(fleet: Fleet, unit: Unit) -> bool:
     return any(a is not None and levels.index(a.kind) < levels.index(decided) for a in answers)
 
 
-def _holders(fleet: Fleet, uuid: str) -> list[str]:
-    return [
-        name
-        for name in fleet.gpu_units.get(uuid, ())
-        if fleet.units[name].live and fleet.units[name].live_instances()
-    ]
+def _shared(fleet: Fleet, uuid: str) -> bool:
+    """True if two live units with a server hold a GPU."""
+    names = fleet.gpu_units.get(uuid, ())
+    if len(names) <= 1:
+        return False
+    units = [fleet.units[name] for name in names]
+    return sum(1 for unit in units if unit.live and unit.live_instances()) > 1
 
 
 def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> tuple[Condition, ...]:

@@ -85,7 +85,13 @@ class Context:
         """What the decision is made for: the leading member's reading."""
         for member in self.members:
             if member.rank is not None:
-                return readings.given_for(self.fleet, member.rank)
+                return GivenFor(
+                    architecture=member.architecture,
+                    model_digest=member.model.digest if member.model else None,
+                    a2a=readings.rank_a2a(member.rank),
+                    sm=member.sms[0] if len(member.sms) == 1 else None,
+                    kernel_key=member.kernel_key,
+                )
         return GivenFor(sm=self.sm)
 
     def safe_value(self) -> str | None:
@@ -133,11 +139,12 @@ def _in_order(sms: set[str | None]) -> tuple[str | None, ...]:
 
 def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
     model = fleet.model_of(rank.planned)
-    a2as = [readings.rank_a2a(rank), rank.planned.asked_a2a or "none"]
-    if instance is not None and instance.effective is not None:
-        a2as.append(instance.effective.a2a)
     # Asked or resolved: one that is not `none` is enough to have no value for it.
-    a2a = next((name for name in a2as if name != "none"), "none")
+    a2a = readings.rank_a2a(rank)
+    if a2a == "none":
+        a2a = rank.planned.asked_a2a or "none"
+    if a2a == "none" and instance is not None and instance.effective is not None:
+        a2a = instance.effective.a2a
     return Member(
         node=rank.node,
         rank=rank,

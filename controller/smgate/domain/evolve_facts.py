@@ -80,7 +80,7 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
         key = readings.rank_key(fleet, rank)
         for grant in unit.grants:
             grant.launched = grant.launched or key in grant.kernel_keys
-    launch.ranks[fact.node_rank] = rank
+    launch.take(fact.node_rank, rank)
     unit.known_ranks[fact.node_rank] = rank
     for number in [n for n in unit.known_ranks if n >= fact.nnodes]:
         del unit.known_ranks[number]

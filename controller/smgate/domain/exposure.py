@@ -34,9 +34,8 @@ def asks_target(fleet: Fleet, unit: Unit) -> bool:
     """True if the launch itself names the target: it would run it whatever is decided."""
     if unit.launch is None or unit.flag_adopted:
         return False
-    targets = {gate.target for gate in fleet.gates.values()}
     return any(
-        rank.planned.asked_runner in targets
+        any(rank.planned.asked_runner == gate.target for gate in fleet.gates.values())
         and fleet.gate_of(getattr(fleet.model_of(rank.planned), "architecture", None)) is not None
         for rank in unit.launch.ranks.values()
     )

@@ -117,7 +117,7 @@ def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     exposed: dict[str, int] = {}
     flying: dict[str, int] = {}
     limit = fleet.policy.exposure_limit_units
-    waves = _running_waves(fleet)
+    waves = _running_waves(fleet, names)
     for unit in _waiting(fleet, names, waves):
         decision = rules.decide_unit(fleet, unit.id, now_us)
         if not decision.starts:
@@ -161,7 +161,8 @@ def _waiting(
     ordered: dict[str, None] = {}
     for name in sorted(fleet.rollouts):
         for wave in fleet.rollouts[name].waves:
-            ordered.update(dict.fromkeys(u for u in wave.units if u in looked_at))
+            if not looked_at.isdisjoint(wave.members):
+                ordered.update(dict.fromkeys(u for u in wave.units if u in looked_at))
     if any(r.phase == "completed" for r in fleet.rollouts.values()):
         ordered.update(dict.fromkeys(names))
     else:
@@ -175,13 +176,14 @@ def _waiting(
     ]
 
 
-def _running_waves(fleet: Fleet) -> dict[str, tuple[Rollout, int]]:
-    """The wave of a running rollout that each unit is in: the first, by name and number."""
+def _running_waves(fleet: Fleet, names: Sequence[str]) -> dict[str, tuple[Rollout, int]]:
+    """The wave of a running rollout that each of these is in: the first, by name and number."""
+    looked_at = set(names)
     found: dict[str, tuple[Rollout, int]] = {}
     for name in sorted(fleet.rollouts):
         rollout = fleet.rollouts[name]
         if rollout.phase == "running":
             for wave in rollout.waves:
-                for unit in wave.units:
+                for unit in looked_at.intersection(wave.members):
                     found.setdefault(unit, (rollout, wave.number))
     return found

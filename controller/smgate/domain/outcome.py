@@ -7,6 +7,7 @@ reading alone. A version, runner or a2a that was not run there has no answer her
 
 from __future__ import annotations
 
+import functools
 from typing import Final, Literal
 
 TARGET: Final = "flashinfer_mxfp4"
@@ -40,6 +41,9 @@ nobody serves the gate's model there."""
 
 _TARGET_WITHOUT_RUNNER: Final = frozenset({"0.5.18", "0.5.19"})
 """Here SM100 runs the target without a MoeRunner: a wrong a2a is not noticed at construction."""
+
+CASES_KEPT: Final = 4096
+"""Answers kept: a fleet asks for every unit and has few distinct cases."""
 
 _ONLY_FUSED: Final = frozenset({SAFE, TARGET})
 _CLASS_OF_MAJOR: Final = {9: "sm90", 10: "sm100", 12: "sm120"}
@@ -75,6 +79,7 @@ def device_class(*, sm: str, torch_cuda: str | None) -> str | None:
     return found
 
 
+@functools.lru_cache(maxsize=CASES_KEPT)
 def raises(
     *, runner: str, a2a: str, sm: str, sglang_version: str, torch_cuda: str | None
 ) -> Refusal | None:
@@ -112,6 +117,7 @@ def _needs_no_moe_runner(*, runner: str, a2a: str, found: str | None, sglang_ver
     return a2a == "megamoe"
 
 
+@functools.lru_cache(maxsize=CASES_KEPT)
 def safe_value(*, sm: str, a2a: str, sglang_version: str, torch_cuda: str | None) -> str | None:
     """The packed runner that is known to work here, or None where there is none.
 

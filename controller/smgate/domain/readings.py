@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Final
+
 from smgate.domain import keys, upstream
 from smgate.domain.state import Fleet, Grant, Instance, Rank, Unit
-from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model, Pair
+from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model
+
+VERSIONS_KEPT: Final = 1024
+"""Version texts whose form is remembered: every unit has one, and few are distinct."""
 
 
 def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
@@ -65,8 +71,12 @@ def grant_in_force(fleet: Fleet, unit: Unit) -> Grant | None:
 
 def torch_cuda(build: Build) -> str | None:
     """The CUDA torch was built for; None where it is no version: what was not read, or garbage."""
-    parts = (build.torch_cuda or "").split(".")[:2]
-    return build.torch_cuda if all(p.isascii() and p.isdigit() for p in parts) else None
+    return build.torch_cuda if _is_version(build.torch_cuda or "") else None
+
+
+@functools.lru_cache(maxsize=VERSIONS_KEPT)
+def _is_version(text: str) -> bool:
+    return all(part.isascii() and part.isdigit() for part in text.split(".")[:2])
 
 
 def target_of(fleet: Fleet, instance: Instance) -> str | None:
@@ -90,12 +100,10 @@ def architecture_of(fleet: Fleet, instance: Instance) -> str | None:
 
 def on_target(fleet: Fleet, instance: Instance) -> bool:
     """True if the instance attested the target pair."""
-    target = target_of(fleet, instance)
-    return (
-        target is not None
-        and instance.effective is not None
-        and instance.effective == Pair(runner=target, a2a=TARGET_A2A)
-    )
+    pair = instance.effective
+    if pair is None or pair.a2a != TARGET_A2A:
+        return False
+    return pair.runner == target_of(fleet, instance)
 
 
 def instance_sm(fleet: Fleet, instance: Instance) -> str | None:

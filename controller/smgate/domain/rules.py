@@ -56,7 +56,8 @@ def answer(ctx: Context) -> Answer:
         return Answer(
             kind="untouched", code="unit_unsteerable", sentence="No launch of this unit is known."
         )
-    found = min((answer_member(ctx, m) for m in ctx.members), key=lambda a: a.carefulness)
+    answers = [answer_member(ctx, member) for member in ctx.members]
+    found = answers[0] if len(answers) == 1 else min(answers, key=lambda a: a.carefulness)
     if found.kind == "target" and ctx.gate is not None and ctx.raises(ctx.gate.target):
         return Answer(
             kind="safe",

@@ -69,8 +69,9 @@ def known_issue(ctx: Context, member: Member) -> Answer | None:
 def _remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | None:
     if _breaks_glass(ctx) or member.kernel_key is None:
         return None
-    for uuid in member.gpu_uuids:
-        memory = ctx.fleet.gpu_memory.get((uuid, member.kernel_key))
+    remembered = ctx.fleet.gpu_memory
+    for uuid in member.gpu_uuids if remembered else ():
+        memory = remembered.get((uuid, member.kernel_key))
         if memory is not None and memory[0] in codes:
             return Answer(
                 kind="safe",

@@ -71,15 +71,16 @@ def _granted_by(grant: Grant) -> str:
 def completed_for(ctx: Context) -> Rollout | None:
     """A completed rollout that covers the unit and ran its key: to the whole selector, or to it."""
     keys = ctx.kernel_keys
+    if keys is None or all(r.phase != "completed" for r in ctx.fleet.rollouts.values()):
+        return None
     for rollout in sorted(ctx.fleet.rollouts.values(), key=lambda r: -r.position):
         if (
             rollout.phase == "completed"
-            and keys is not None
             and set(keys) <= set(rollout.completed_keys)
             and covers(rollout, ctx)
             and (
                 rollout.plan.waves[-1].percent == ALL_PERCENT
-                or any(ctx.unit.id in wave.units for wave in rollout.waves)
+                or any(ctx.unit.id in wave.members for wave in rollout.waves)
             )
         ):
             return rollout
@@ -100,7 +101,7 @@ def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
         yield "rollout_paused", f"Rollout {name} is paused."
     elif rollout.phase == "halted":
         yield "rollout_halted", f"Rollout {name} was halted ({rollout.halted_code})."
-    elif not any(ctx.unit.id in wave.units for wave in rollout.waves):
+    elif not any(ctx.unit.id in wave.members for wave in rollout.waves):
         yield "wave_not_open", _no_wave_yet(rollout)
     elif exposure.in_flight(ctx.fleet, rollout) >= rollout.plan.max_in_flight:
         yield (
@@ -197,7 +198,9 @@ def refusals(ctx: Context) -> list[tuple[str, str]]:
         found.extend(_rollout_refusals(ctx))
     for part in (_fleet_refusals, _evidence_refusals, _member_refusals, _limit_refusals):
         found.extend(part(ctx))
-    return sorted(found, key=lambda item: ORDER.index(item[0]))
+    if len(found) > 1:
+        found.sort(key=lambda item: ORDER.index(item[0]))
+    return found
 
 
 ORDER = (

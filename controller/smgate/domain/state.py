@@ -19,6 +19,7 @@ from smgate.domain.rulings import BuildAnnounced, PinSet
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, WantedCheck
 from smgate.domain.values import GivenFor, Mode, Model, Pair
 
+Outcome = Literal["good", "bad", "pending", "silent", "gone"]
 Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
 
 
@@ -64,10 +65,13 @@ class UnitLaunch:
     decided: OverrideSet | None = None
     decided_position: int = 0
 
-    @property
-    def launch_ids(self) -> tuple[str, ...]:
-        """Launch ids of the ranks known so far, in rank order."""
-        return tuple(self.ranks[rank].planned.launch_id for rank in sorted(self.ranks))
+    launch_ids: tuple[str, ...] = ()
+    """Launch ids of the ranks known so far, in rank order."""
+
+    def take(self, number: int, rank: Rank) -> None:
+        """A rank of this launch has reported."""
+        self.ranks[number] = rank
+        self.launch_ids = tuple(self.ranks[one].planned.launch_id for one in sorted(self.ranks))
 
     @property
     def complete(self) -> bool:
@@ -200,10 +204,9 @@ class Unit:
 
     def live_instances(self) -> list[Instance]:
         """Instances that have not exited, in the order of their names."""
-        live = [(name, one) for name, one in self.instances.items() if one.live]
-        if len(live) > 1:
-            live.sort()
-        return [one for _, one in live]
+        if len(self.instances) > 1:
+            return [one for _, one in sorted(self.instances.items()) if one.live]
+        return [one for one in self.instances.values() if one.live]
 
     @property
     def ranks(self) -> dict[int, Rank]:
@@ -227,6 +230,11 @@ class Wave:
     good: tuple[str, ...] = ()
     """Units with a good outcome when it was judged."""
     bad: set[str] = field(default_factory=set)
+    members: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The same units, to look one up."""
+
+    def __post_init__(self) -> None:
+        self.members = frozenset(self.units)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -322,6 +330,10 @@ class Fleet:
     events_total: Counter[str] = field(default_factory=Counter)
     counted: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
     """Counts over the fleet that many units ask for, kept until the next event."""
+    outcomes: dict[tuple[str, int], dict[str, Outcome]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """What became of the members of a wave (rollout, number), kept until an event concerns them."""
 
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""

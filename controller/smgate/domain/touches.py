@@ -92,7 +92,10 @@ def mark(fleet: Fleet, before: set[str] | None, after: set[str] | None) -> None:
     """Note in the state what an event concerned."""
     if before is None or after is None:
         fleet.world_position = fleet.position
+        fleet.outcomes.clear()
         return
     for unit in sorted(before | after):
         fleet.touched.pop(unit, None)  # the most recent stand last
         fleet.touched[unit] = fleet.position
+        for kept in fleet.outcomes.values():
+            kept.pop(unit, None)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from smgate.domain import decisions, exposure, membership, policy, readings, rulings
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.state import Fleet, Outcome, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
 
 OpenVerdict = Literal["passed", "failed", "inconclusive", "running"]
@@ -35,20 +35,31 @@ class Tally:
 
 def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
     """Count the outcomes of a wave over its frozen members."""
-    good, bad, pending, silent = [], [], [], []
+    kept = fleet.outcomes.setdefault((rollout.plan.id, wave.number), {})
+    found: dict[Outcome, list[str]] = {"good": [], "bad": [], "pending": [], "silent": []}
     for name in wave.units:
-        unit = fleet.units.get(name)
-        if name in wave.bad or (unit is not None and fell_back(fleet, unit)):
-            bad.append(name)
-        elif unit is None or not unit.live or _taken_out(unit):
-            continue
-        elif _silent(fleet, unit):
-            silent.append(name)
-        elif exposure.good(fleet, unit, rollout):
-            good.append(name)
-        else:
-            pending.append(name)
-    return Tally(good=tuple(good), bad=tuple(bad), pending=tuple(pending), silent=tuple(silent))
+        outcome = kept.get(name)
+        if outcome is None:
+            outcome = kept[name] = _outcome(fleet, rollout, wave, name)
+        if outcome != "gone":
+            found[outcome].append(name)
+    return Tally(
+        good=tuple(found["good"]),
+        bad=tuple(found["bad"]),
+        pending=tuple(found["pending"]),
+        silent=tuple(found["silent"]),
+    )
+
+
+def _outcome(fleet: Fleet, rollout: Rollout, wave: Wave, name: str) -> Outcome:
+    unit = fleet.units.get(name)
+    if name in wave.bad or (unit is not None and fell_back(fleet, unit)):
+        return "bad"
+    if unit is None or not unit.live or _taken_out(unit):
+        return "gone"
+    if _silent(fleet, unit):
+        return "silent"
+    return "good" if exposure.good(fleet, unit, rollout) else "pending"
 
 
 def _taken_out(unit: Unit) -> bool:
@@ -147,18 +158,20 @@ def judge(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
 
 def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
     """A reason to halt now, in a pause too: a pause takes failures in."""
-    for wave in rollout.waves:
-        for name in wave.units:
+    counted = [(wave, tally(fleet, rollout, wave)) for wave in rollout.waves]
+    for _, one in counted:
+        for name in one.bad:
             unit = fleet.units.get(name)
             if unit is not None and fell_back(fleet, unit):
                 return "memory_fallback", f"Unit {name} was seen in BF16: it was not delivered."
-    for wave in rollout.waves:
-        result, sentence = verdict(rollout, tally(fleet, rollout, wave))
+    for wave, one in counted:
+        result, sentence = verdict(rollout, one)
         if result == "failed":
             return "wave_failed", f"Wave {wave.number}: {sentence}"
-    for key in sorted(_granted_keys(fleet, rollout)):
-        if fleet.keys[key].standing == "failed":
-            return "build_failed", f"Kernel key {key} failed its self-test in two chassis."
+    failed = {key for key, evidence in fleet.keys.items() if evidence.standing == "failed"}
+    granted = sorted(failed & _granted_keys(fleet, rollout)) if failed else []
+    if granted:
+        return "build_failed", f"Kernel key {granted[0]} failed its self-test in two chassis."
     return None
 
 
