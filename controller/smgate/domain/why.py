@@ -15,6 +15,7 @@ from smgate.domain import (
     facts,
     membership,
     outcome,
+    reach,
     readings,
     rules,
     rules_end,
@@ -26,6 +27,7 @@ from smgate.domain import (
 from smgate.domain.events import Event, Recorded
 from smgate.domain.next_steps import next_step
 from smgate.domain.state import Fleet
+from smgate.domain.state_evidence import KeyEvidence
 
 Reader = Callable[[int], Recorded | None]
 """Reads one event by its position."""
@@ -220,13 +222,35 @@ def _need(code: str, sentence: str, names: Mapping[str, str]) -> dict[str, str]:
     return {"code": code, "sentence": sentence, "next_step": next_step(code, names)}
 
 
+def _results(found: KeyEvidence) -> list[dict[str, Any]]:
+    """What was measured of a kernel key, one entry per GPU set."""
+    return [
+        {
+            "node": result.node,
+            "chassis": result.chassis,
+            "pool": result.pool,
+            "gpus": list(gpus),
+            "checks": {name: c.outcome for name, c in sorted(result.worst.items())},
+            "reasons": {name: c.reason for name, c in sorted(result.worst.items())},
+            "flaky": sorted(result.flaky),
+            "node_fault": gpus in found.faulty_sets,
+            "confirmed": gpus in found.confirmed_sets,
+        }
+        for gpus, result in sorted(found.sets.items())
+    ]
+
+
 def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
     """Where a kernel key stands and what it still needs."""
     found = fleet.keys[key]
     gate = evidence.gate_of_key(fleet, found)
     passing = evidence.passing_sets(found, gate, pool_only=True) if gate else []
     build = found.build
+    lacks = reach.lacking(fleet, found)
     return {
+        "sentence": " ".join(
+            [f"Kernel key {key} is {found.standing}.", *(one["sentence"] for one in lacks)]
+        ),
         "kernel_key": key,
         "standing": found.standing,
         "accepted_like": found.accepted_like,
@@ -244,20 +268,10 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
         "pool_gpu_sets_passed": len(passing),
         "pool_gpu_sets_needed": fleet.policy.min_gpu_sets,
         "required_checks": list(gate.required_checks) if gate else [],
-        "results": [
-            {
-                "node": result.node,
-                "chassis": result.chassis,
-                "pool": result.pool,
-                "gpus": list(gpus),
-                "checks": {name: c.outcome for name, c in sorted(result.worst.items())},
-                "reasons": {name: c.reason for name, c in sorted(result.worst.items())},
-                "flaky": sorted(result.flaky),
-                "node_fault": gpus in found.faulty_sets,
-                "confirmed": gpus in found.confirmed_sets,
-            }
-            for gpus, result in sorted(found.sets.items())
-        ],
+        "can_never_qualify_as_things_stand": bool(lacks),
+        "pool_lacks": lacks,
+        "nearest_qualified": reach.nearest(fleet, found),
+        "results": _results(found),
         "units": sorted(
             name
             for name, unit in fleet.units.items()
