@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from smgate.domain import readings
+from smgate.domain import readings, upstream
 from smgate.domain.decisions import OverrideSet
-from smgate.domain.state import Fleet, Grant, Rollout, Unit
+from smgate.domain.state import Fleet, Grant, Rank, Rollout, Unit
+from smgate.domain.values import TARGET_A2A, Pair
 
 
 def unit_sm(fleet: Fleet, unit: Unit) -> str | None:
@@ -41,11 +42,49 @@ def asks_target(fleet: Fleet, unit: Unit) -> bool:
     )
 
 
+def chooses_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if the launch was left to SGLang, which would choose the target by itself.
+
+    That is so until its server attests what it resolved, or ends.
+    """
+    launch = unit.launch
+    if launch is None or launch.decided is None or launch.decided.value is not None:
+        return False
+    if any(
+        instance.effective is not None or not instance.live
+        for instance in unit.instances.values()
+        if instance.launch_id in launch.launch_ids
+    ):
+        return False
+    return any(_left_to_target(fleet, rank) for rank in launch.ranks.values())
+
+
+def _left_to_target(fleet: Fleet, rank: Rank) -> bool:
+    planned, model, sm = rank.planned, fleet.model_of(rank.planned), readings.rank_sm(fleet, rank)
+    gate = fleet.gate_of(model.architecture if model is not None else None)
+    if model is None or gate is None or sm is None or planned.platform != "cuda":
+        return False
+    target = Pair(runner=gate.target, a2a=TARGET_A2A)
+    if planned.dry_resolved is not None:  # SGLang's own answer, on that GPU
+        return planned.dry_resolved == target
+    alone = upstream.upstream_auto_of(
+        sglang_version=planned.build.sglang_version or "",
+        sm=sm,
+        torch_cuda=readings.torch_cuda(planned.build),
+        a2a=planned.asked_a2a or "none",
+        backend=planned.asked_runner or "auto",
+        architecture=model.architecture,
+        layout=readings.mxfp4_layout(model),
+    )
+    return (alone.runner, alone.a2a) == (target.runner, target.a2a)
+
+
 def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
     """A server that runs or would run the target on a candidate SM with no grant."""
     if not unit.live or told_target(fleet, unit):
         return False
-    if not runs_target(fleet, unit) and not asks_target(fleet, unit):
+    would_run = runs_target(fleet, unit) or asks_target(fleet, unit) or chooses_target(fleet, unit)
+    if not would_run:
         return False
     if readings.grant_in_force(fleet, unit) is not None:
         return False

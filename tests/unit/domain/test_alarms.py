@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import alarms, commands, decisions, facts, sensing
+from smgate.domain import alarms, commands, decisions, facts, sensing, values
 
 CODES_OF_THE_DESIGN = {
     "memory_fallback",
@@ -128,7 +128,38 @@ def test_another_model_in_auto_is_no_fallback(fleet):
     fleet.launch("a", model=given.OTHER_MODEL, model_digest=given.OTHER_MODEL.digest)
     fleet.instance("a")
     fleet.says("a", facts.EffectiveSeen(instance_id="k3", runner="auto", a2a="none", source="log"))
-    assert fleet.alarms() == set()
+    assert fleet.alarms() == {"uncontrolled"}  # b and c, which SGLang starts on the target
+    assert all(fleet.id("a") not in e.units for e in fleet.state.episodes.values())
+
+
+def test_a_launch_that_sglang_would_put_on_the_target_is_uncontrolled_before_it_runs(fleet):
+    (episode,) = episodes(fleet, "uncontrolled")
+    assert episode.units == tuple(sorted(fleet.id(node) for node in "abc"))
+    fleet.serves("a", "marlin")  # what it attests counts
+    fleet.instance("b", "exited", exit_code=0)  # and one that ended runs nothing
+    assert episode.units == (fleet.id("c"),)
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        {"build": given.build(sglang_version="0.5.18")},
+        {"dry_resolved": values.Pair(runner="auto", a2a="none")},
+        {"asked_a2a": "deepep"},
+        {"asked_runner": "triton"},
+        {"model": given.NOT_PACKED, "model_digest": given.NOT_PACKED.digest},
+        {"sm": "10.3"},
+    ],
+)
+def test_a_launch_that_sglang_would_not_put_on_the_target_is_not_uncontrolled(launch):
+    fleet = given.Fleet()
+    fleet.node("a", sm=launch.get("sm", "10.7"))
+    fleet.launch("a", **launch)
+    assert "uncontrolled" not in fleet.alarms()
+    fleet.enforce()
+    fleet.node("b")
+    fleet.launch("b")  # told the safe value
+    assert "uncontrolled" not in fleet.alarms()
 
 
 def test_an_override_that_is_not_in_effect_alarms():
