@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 from tests import controller_bench as cb
 
 from smgate import config
+from smgate.api import middleware
 from smgate.log import port
 from smgate.service import leader
 from smgate.wire import base
@@ -131,3 +135,26 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
     assert (made.port, made.tick_s, made.host) == (3, 2.0, "127.0.0.1")
     with pytest.raises(config.BadSettingError, match="nonsense"):
         config.load({}, nonsense=1)
+
+
+@pytest.mark.parametrize("announced", [b"100", b"999999999"], ids=["small", "too large"])
+def test_a_body_that_never_ends_is_given_up(announced: bytes) -> None:
+    sent: list[Any] = []
+
+    async def never(*_: object) -> None:
+        pytest.fail("half a request reached a route")
+
+    async def receive() -> dict[str, Any]:
+        if not parts:
+            await asyncio.sleep(3600)
+        return parts.pop()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    parts: list[dict[str, Any]] = [{"type": "http.request", "body": b"{", "more_body": True}]
+    scope = {"type": "http", "path": "/v1/commands", "headers": [(b"content-length", announced)]}
+    limited = middleware.BodyLimit(never, body_s_max=0.05)
+    asyncio.run(limited(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert b"body_too_slow" in sent[1]["body"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Final
 
@@ -15,6 +16,10 @@ DRAINED_BYTES_MAX: Final = 256 << 20
 DRAINED_S_MAX: Final = 10.0
 """How much of a body that is too long is read and thrown away, so that its sender gets the answer
 instead of a broken connection. Nothing of it is kept."""
+
+BODY_S_MAX: Final = 30.0
+"""A body comes within this, or its sender is not there any more: it would be held for ever, and
+hold back the end of the process."""
 
 PATHS_COUNTED: Final = frozenset(
     {
@@ -33,15 +38,27 @@ WAITING: Final = frozenset({"/v1/agent/directive", "launch_wait"})
 """Routes whose time is mostly waiting."""
 
 
+class _TooLargeError(Exception):
+    """The body passes the limit."""
+
+
 class BodyLimit:
     """Refuses a body above the limit, at its announced length or at the byte that passes it.
 
-    Paths that no database can look up are refused here too.
+    A body that does not come to its end in time is refused, and so are paths that no database can
+    look up.
     """
 
-    def __init__(self, app: types.ASGIApp, *, bytes_max: int = base.BODY_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        app: types.ASGIApp,
+        *,
+        bytes_max: int = base.BODY_BYTES_MAX,
+        body_s_max: float = BODY_S_MAX,
+    ) -> None:
         self._app: Final = app
         self._bytes_max: Final = bytes_max
+        self._body_s_max: Final = body_s_max
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         """One request."""
@@ -52,24 +69,17 @@ class BodyLimit:
             # No name has one, and PostgreSQL cannot even be asked.
             await answers.no_such_path()(scope, receive, send)
             return
-        if _announced(scope) > self._bytes_max:
-            await _drain(receive)
+        try:
+            async with asyncio.timeout(self._body_s_max):
+                body = await self._read(scope, receive)
+        except TimeoutError:
+            await _too_slow(self._body_s_max)(scope, receive, send)
+            return
+        except _TooLargeError:
             await self._refuse(scope, receive, send)
             return
-        body = bytearray()
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return  # The sender left.
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > self._bytes_max:
-                body.clear()
-                if more:
-                    await _drain(receive)
-                await self._refuse(scope, receive, send)
-                return
+        if body is None:
+            return  # The sender left.
         sent = False
 
         async def replay() -> types.Message:
@@ -77,9 +87,28 @@ class BodyLimit:
             if sent:
                 return await receive()
             sent = True
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         await self._app(scope, replay, send)
+
+    async def _read(self, scope: types.Scope, receive: types.Receive) -> bytes | None:
+        if _announced(scope) > self._bytes_max:
+            await _drain(receive)
+            raise _TooLargeError
+        body = bytearray()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._bytes_max:
+                body.clear()
+                if more:
+                    await _drain(receive)
+                raise _TooLargeError
+        return bytes(body)
 
     async def _refuse(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         refused = answers.error(
@@ -151,6 +180,16 @@ def _route(path: str) -> str:
     if path.startswith("/v1/agent/launch/"):
         return "launch_wait"
     return "read" if path.startswith("/v1/") else "other"
+
+
+def _too_slow(within_s: float) -> types.ASGIApp:
+    return answers.error(
+        408,
+        "body_too_slow",
+        f"The body did not come within {within_s:g} s.",
+        "Send it again.",
+        headers={"Connection": "close"},
+    )
 
 
 def _announced(scope: types.Scope) -> int:
