@@ -242,6 +242,11 @@ def validate_issue(issue: KnownIssue) -> None:
                 raise _reject(
                     f"{value!r}: only a trailing wildcard is allowed.", "Write 0.6.16.* or a value."
                 )
+            if any(sign in value for sign in "<>=!~^, "):
+                raise _reject(
+                    f"{value!r} is a range or a list, and would match nothing.",
+                    "List exact values, or beginnings such as 0.6.16.*.",
+                )
 
 
 def validate_plan(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
@@ -266,6 +271,7 @@ def validate_plan(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
         raise _reject("A rollout needs a wave.", "Give waves: [{count: 1}, {percent: 100}].")
     for number, wave in enumerate(plan.waves):
         _validate_wave(number, wave)
+        _validate_growth(number, wave, plan.waves[:number])
     for name in ("success_percent", "failure_percent"):
         value = getattr(plan, name)
         if not 0 < value <= 100:  # noqa: PLR2004  a percentage
@@ -291,3 +297,18 @@ def _validate_wave(number: int, wave: Wave) -> None:
         raise _reject(f"Wave {number} has count {wave.count}.", "Give at least 1.")
     if wave.percent is not None and not 0 < wave.percent <= 100:  # noqa: PLR2004  a percentage
         raise _reject(f"Wave {number} has percent {wave.percent}.", "Give above 0, at most 100.")
+
+
+def _validate_growth(number: int, wave: Wave, before: tuple[Wave, ...]) -> None:
+    """Waves are cumulative: one that asks for less than an earlier one is a slip of the pen.
+
+    As much as an earlier one is no slip: it takes in those who joined since.
+    """
+    for earlier in before:
+        for unit in ("count", "percent"):
+            now, then = getattr(wave, unit), getattr(earlier, unit)
+            if now is not None and then is not None and now < then:
+                raise _reject(
+                    f"Wave {number} has {unit} {now:g}, and an earlier one {then:g}.",
+                    "Waves are cumulative: none is smaller than those before it.",
+                )

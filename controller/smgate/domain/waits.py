@@ -77,8 +77,10 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             since_led_us=launch.opened_led_us,
             position=launch.opened_position,
             timeout_s=policy.gather_s,
-            sentence=f"{len(launch.ranks)} of {launch.nnodes} ranks have reported this launch.",
-            next_step="Nothing: it is decided at the deadline with what is known.",
+            sentence="Every rank has reported this launch; it is decided after the checks asked of it."
+            if launch.complete
+            else f"{len(launch.ranks)} of {launch.nnodes} ranks have reported this launch.",
+            next_step="Nothing: it is decided by itself, at the deadline with what is known.",
         )
     if unit.adoption == "adopted":
         yield _wait(

@@ -246,10 +246,16 @@ def test_a_new_key_is_asked_of_the_pool_the_fewest_sets_that_do(fleet):
     assert fleet.decided("p1").value == given.SAFE
 
 
+def sentence(fleet, code):
+    (wait,) = [wait for wait in fleet.waits if wait.code == code]
+    return wait.sentence
+
+
 def test_a_check_that_never_answers_holds_a_launch_no_longer_than_its_time(fleet):
     fleet.launch("p1")
     fleet.later(99)
     assert fleet.unit("p1").override is None
+    assert "the checks asked of it" in sentence(fleet, "unit_launch")
     fleet.later(1)
     assert fleet.decided("p1").value == given.SAFE
     assert [e.code for e in fleet.seen(decisions.WaitTimedOut)] == ["wanted_check"]

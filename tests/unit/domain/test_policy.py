@@ -52,6 +52,8 @@ def test_an_sm_is_major_and_minor(text, is_one):
         {"waves": (policy.Wave(percent=0),)},
         {"waves": (policy.Wave(percent=100.1),)},
         {"waves": (policy.Wave(percent=NAN),)},
+        {"waves": (policy.Wave(percent=50), policy.Wave(percent=49.9))},
+        {"waves": (policy.Wave(count=2), policy.Wave(percent=9), policy.Wave(count=1))},
         {"success_percent": 0},
         {"success_percent": 101},
         {"success_percent": NAN},
@@ -76,7 +78,7 @@ def test_a_plan_that_would_fail_open_is_refused(changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"waves": (policy.Wave(percent=100), policy.Wave(percent=0.01))},
+        {"waves": (policy.Wave(percent=0.01), policy.Wave(count=9), policy.Wave(percent=100))},
         {"success_percent": 100, "failure_percent": 100},
         {"bake_s": 0, "min_sample": 1},
     ],
@@ -126,6 +128,8 @@ def test_a_gate_that_cannot_mean_what_it_says_is_refused(changes):
         {"flashinfer": ("*",)},
         {"flashinfer": ("0.*.1",)},
         {"flashinfer": ("0.7.**",)},
+        {"flashinfer": (">=0.6.16",)},
+        {"flashinfer": ("0.6.16, 0.6.17",)},
     ],
     ids=str,
 )

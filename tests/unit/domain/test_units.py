@@ -44,7 +44,9 @@ def test_a_unit_of_one_node_is_decided_at_once(fleet):
 def test_a_unit_launch_waits_for_all_its_ranks(fleet):
     rank(fleet, "m", 0)
     assert fleet.unit("two").override is None
-    assert [wait.code for wait in fleet.waits] == ["unit_launch"]
+    assert [(wait.code, wait.sentence) for wait in fleet.waits] == [
+        ("unit_launch", "1 of 2 ranks have reported this launch.")
+    ]
     rank(fleet, "n", 1)
     assert fleet.decided("m").launch_ids == ("m-1", "n-1")
     assert fleet.override("two").nodes == ("m", "n")
