@@ -214,3 +214,23 @@ def test_a_rollout_shows_its_waves_and_the_members_of_the_open_one(api: FakeApi)
         ["1", "running", "2", "10", "2", "0", "0"],
     ]
     assert sum("30 s" in line for line in lines) == 2
+
+
+def test_a_history_is_a_table_and_says_what_it_leaves_out(api: FakeApi) -> None:
+    row = {
+        "position": 77,
+        "at": "2027-01-15T03:00:00.000000Z",
+        "type": "launch_planned",
+        "actor": "node:gpu-1",
+        "says": "launch l rank 0 of 1",
+    }
+    body = {"apiVersion": "v1", "unit": "k3", "items": [row], "left_out": 4, "position": 812}
+    api.routes["GET /v1/units/k3/history"] = (200, body)
+    told = Cli(api.url)("unit", "history", "k3", "--limit", "1", "--since", "70")
+    assert told.code == 0
+    assert told.out.splitlines() == [
+        "POSITION  AT                    WHAT            SAYS",
+        "77        2027-01-15 03:00:00Z  launch_planned  launch l rank 0 of 1",
+    ]
+    assert "4 earlier ones are not shown" in told.err
+    assert api.requests[-1].query == {"limit": "1", "since": "70"}

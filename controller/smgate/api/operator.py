@@ -63,6 +63,14 @@ async def why_unit(unit: str, _: Viewer, service: Service, at: At = None) -> fas
     return await _answer(lambda: service.queries.why_unit(unit, at=at))
 
 
+@router.get("/units/{unit:path}/history")
+async def history_unit(
+    unit: str, _: Viewer, service: Service, since: At = None, limit: Limit = 100
+) -> fastapi.Response:
+    """What happened to a unit."""
+    return await _answer(lambda: service.queries.history_unit(unit, since=since, limit=limit))
+
+
 @router.get("/builds/{key:path}/why")
 async def why_build(key: str, _: Viewer, service: Service, at: At = None) -> fastapi.Response:
     """Why a kernel key stands where it stands."""

@@ -80,3 +80,24 @@ TABLE: Final = output.Table(
         output.Column("WHY", "override.sentence", wide=True),
     ),
 )
+
+
+def left_out(body: output.Row) -> list[str]:
+    """That there is more than was shown."""
+    count = body.get("left_out")
+    if not count:
+        return []
+    return [f"{output.text_of(count)} earlier ones are not shown: --limit, or --since."]
+
+
+HISTORY: Final = output.Table(
+    noun="events of this unit",
+    name="position",
+    columns=(
+        output.Column("POSITION", "position"),
+        output.Column("AT", "at"),
+        output.Column("WHAT", "type"),
+        output.Column("SAYS", "says", most=100),
+        output.Column("BY", "actor", wide=True),
+    ),
+)

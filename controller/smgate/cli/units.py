@@ -80,6 +80,33 @@ def why(
     )
 
 
+@verbs.reads(
+    NOUN,
+    "history",
+    examples=[
+        "smgate unit history k3-prod-07",
+        "smgate unit history k3-prod-07 --since 2027-03-01T00:00:00Z --limit 500",
+        "smgate unit history k3-prod-07 --since 81244 -o jsonl",
+    ],
+)
+def history(
+    unit: UnitName,
+    since: Annotated[
+        str | None, typer.Option("--since", help="From this log position or ISO time on.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1000, help="At most so many, the newest.")
+    ] = 100,
+) -> asks.Listing:
+    """Say what happened to a unit, in the order of the log, the newest last."""
+    return asks.Listing(
+        path=client.path("units", unit, "history"),
+        table=unit_rows.HISTORY,
+        parameters={"since": since, "limit": limit},
+        notes=unit_rows.left_out,
+    )
+
+
 def _change(unit: str, summary: str, **more: Any) -> asks.Change:  # noqa: ANN401  command fields
     return asks.Change(fields={"unit": unit, **more}, summary=summary)
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import errors, unit_commands, waits, why
+from smgate.domain import errors, history, unit_commands, waits, why
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, verify as log_verify
-from smgate.service import contacts, fold, refusal
+from smgate.service import contacts, fold, histories, refusal
 from smgate.views import present, project, shape
 
 EVENTS_MAX: Final = 1_000
@@ -76,6 +76,15 @@ class Queries:
             return why.explain(fleet, name, now_us, read=self._recorded)
 
         return self._why(at, unit, kind="unit", known=lambda f: f.units, explain=explain)
+
+    def history_unit(self, unit: str, *, since: str | None, limit: int) -> Row:
+        """What happened to a unit, in log order, the newest last."""
+        position, now_us = (0, None) if since is None else self._moment(since)
+        with self._folder.at_head() as fleet:
+            scope = history.scope(fleet, self._unit(fleet, unit))
+        # A position is where to begin; a time is what has passed.
+        after = position - 1 if since is not None and now_us is None else position
+        return histories.of_unit(self._store, scope, after=after, limit=min(limit, EVENTS_MAX))
 
     def why_build(self, key: str, *, at: str | None) -> Row:
         """Why a kernel key stands where it stands."""

@@ -1,0 +1,42 @@
+"""Owns reading one unit's history off the log: its records in order, without folding it anew."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Final
+
+import msgspec
+
+from smgate.domain import history
+from smgate.log import codec, port
+from smgate.service import records
+
+PAGE: Final = 5_000
+
+
+def of_unit(store: port.Store, scope: history.Scope, *, after: int, limit: int) -> dict[str, Any]:
+    """The newest `limit` events about a unit behind a position, in log order.
+
+    Most records are passed over undecoded: they are neither of the unit's nodes nor name it.
+    """
+    actors = {records.node_actor(node) for node in scope.nodes}
+    # As they stand in the records: what the leader asks of a launch names the node, not the unit.
+    named = [msgspec.json.encode(name)[1:-1] for name in (scope.unit, *sorted(scope.nodes))]
+    kept: collections.deque[dict[str, Any]] = collections.deque(maxlen=limit)
+    found, position = 0, after
+    while page := store.read(after=position, limit=PAGE):
+        for record in page:
+            if record.actor not in actors and not any(name in record.data for name in named):
+                continue
+            recorded = codec.recorded(record)
+            if scope.concerns(recorded):
+                found += 1
+                kept.append({**history.row(recorded), "type": record.type})
+        position = page[-1].position
+    return {
+        "apiVersion": "v1",
+        "unit": scope.unit,
+        "items": list(kept),
+        "left_out": found - len(kept),
+        "position": position,
+    }

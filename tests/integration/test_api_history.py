@@ -1,0 +1,123 @@
+"""What happened to a unit, read off the log."""
+
+from __future__ import annotations
+
+import pytest
+from tests import controller_bench as cb
+
+SERVING = {"type": "instance_changed", "instance_id": "k3", "state": "serving"}
+EFFECTIVE = {
+    "type": "effective_seen",
+    "instance_id": "k3",
+    "runner": "flashinfer_mxfp4",
+    "a2a": "none",
+    "source": "server_info",
+    "architecture": cb.ARCHITECTURE,
+    "mxfp4": True,
+}
+
+
+def unit_of(bench: cb.Bench, node: str) -> str:
+    [name] = list(bench.service.folder.book.units(node))
+    return name
+
+
+def serve(machine: cb.Machine, launch_id: str) -> None:
+    gpus = [f"GPU-{machine.name}-0"]
+    machine.send({**SERVING, "launch_id": launch_id, "gpu_uuids": gpus}, EFFECTIVE)
+    machine.bench.lead()
+
+
+def two_servers(bench: cb.Bench) -> tuple[cb.Machine, cb.Machine]:
+    """Two nodes with a server each; the first ran BF16 for a while and was pinned off."""
+    ours, other = bench.enrol("n1"), bench.enrol("n2")
+    for machine in (ours, other):
+        machine.launch(f"{machine.name}-1")
+        bench.lead()
+        serve(machine, f"{machine.name}-1")
+    ours.send({"type": "memory_fallback_seen", "instance_id": "k3", "phase": "active"})
+    bench.lead()
+    bench.command(bench.token("operator", "alice"), "unit_pin", unit="n1", direction="off")
+    bench.lead()
+    return ours, other
+
+
+def test_a_units_history_has_what_happened_to_it_in_log_order_and_nothing_else(
+    bench: cb.Bench,
+) -> None:
+    _, other = two_servers(bench)
+    other.send({"type": "memory_fallback_seen", "instance_id": "k3", "phase": "active"})
+    body = bench.get(bench.token("viewer"), "units/n1/history")
+    rows = body["items"]
+    assert body["unit"] == unit_of(bench, "n1")
+    assert [row["type"] for row in rows] == [
+        "launch_planned",
+        "override_set",
+        "instance_changed",
+        "effective_seen",
+        "adopted",
+        "override_set",
+        "memory_fallback_seen",
+        "pin_set",
+        "override_set",
+    ]
+    assert rows == sorted(rows, key=lambda row: row["position"])
+    log = {record.position: record for record in bench.events()}
+    assert all(log[row["position"]].type == row["type"] for row in rows)
+    assert not any("n2" in row["actor"] or "n2" in row["says"] for row in rows)
+    decided = next(row for row in rows if row["type"] == "override_set")
+    assert (decided["form"], decided["code"], decided["would"]["value"]) == (
+        "keep",
+        "observe",
+        "marlin",
+    )
+    assert rows[7]["actor"] == "operator:alice"
+    assert (body["left_out"], body["position"]) == (0, bench.service.store.head().position)
+
+
+def test_a_history_is_bounded_and_says_how_much_earlier_is_left_out(bench: cb.Bench) -> None:
+    two_servers(bench)
+    viewer = bench.token("viewer")
+    rows = bench.get(viewer, "units/n1/history")["items"]
+    few = bench.get(viewer, "units/n1/history?limit=3")
+    assert (few["items"], few["left_out"]) == (rows[-3:], len(rows) - 3)
+    fallback = next(row for row in rows if row["type"] == "memory_fallback_seen")
+    since = bench.get(viewer, f"units/n1/history?since={fallback['position']}")
+    assert since["items"] == rows[rows.index(fallback) :]
+    assert since["left_out"] == 0
+
+
+def test_a_server_of_another_unit_under_the_same_name_is_not_told_of(bench: cb.Bench) -> None:
+    machine = bench.enrol("n1")
+    machine.launch("l1")
+    bench.lead()
+    serve(machine, "l1")
+    first = unit_of(bench, "n1")
+    gpus = [{"uuid": "GPU-n1-other", "sm": "10.7"}]
+    machine.launch("l2", gpus=gpus)
+    bench.lead()
+    machine.send(
+        {**SERVING, "launch_id": "l2", "gpu_uuids": ["GPU-n1-other"]},
+        {**EFFECTIVE, "runner": "marlin"},
+    )
+    bench.lead()
+    rows = bench.get(bench.token("viewer"), f"units/{first}/history")["items"]
+    says = [row["says"] for row in rows if row["type"] == "effective_seen"]
+    assert says == ["k3 runs (flashinfer_mxfp4, none), by its server_info"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("units/nobody/history", 404, "unknown_unit"),
+        ("units/n1/history?since=99999", 404, "unknown_position"),
+        ("units/n1/history?since=yesterday", 422, "bad_moment"),
+    ],
+)
+def test_what_nobody_can_answer_is_refused_with_a_code(
+    embedded: cb.Bench, path: str, status: int, code: str
+) -> None:
+    embedded.enrol("n1").launch("l1")
+    embedded.lead()
+    answer = embedded.http.get(f"/v1/{path}", headers=cb.bearer(embedded.token("viewer")))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
