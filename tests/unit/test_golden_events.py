@@ -169,6 +169,13 @@ def test_a_payload_of_its_required_fields_alone_can_be_read():
         assert type(codec.decode(name, 1, json.dumps(least).encode())) is kind
 
 
+def test_a_policy_from_before_proofs_were_asked_for_asks_for_none():
+    whole = json.loads(payload("policy_published"))
+    assert whole["policy"].pop("baseline_proof") == "required"
+    read = codec.decode("policy_published", 1, json.dumps(whole).encode())
+    assert read.policy.baseline_proof == "not_required"
+
+
 @pytest.mark.parametrize(
     ("name", "version", "data"),
     [

@@ -42,7 +42,7 @@ class SelfTestWanted:
     gpu_uuids: tuple[str, ...]
     launch_id: str
     checks: tuple[str, ...]
-    purpose: Literal["qualify", "confirm"]
+    purpose: Literal["qualify", "confirm", "prove"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

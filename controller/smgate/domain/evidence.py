@@ -7,6 +7,7 @@ that is wrong on this SM as surely as three hundred would.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from smgate.domain import decisions, readings
 from smgate.domain.events import Event
@@ -15,6 +16,7 @@ from smgate.domain.policy import Gate
 from smgate.domain.state import Fleet, Rank, Unit
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, SetEvidence
 
+Purpose = Literal["qualify", "confirm", "prove"]
 CONFIRM_ASKS_MAX = 3
 """Other GPU sets asked to confirm a first failure."""
 
@@ -142,7 +144,7 @@ def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     found: list[Event] = []
     asked: dict[tuple[str, str], int] = {}
     for wanted in fleet.wanted.values():
-        name = (wanted.kernel_key, wanted.purpose)
+        name = _asked_as(wanted.kernel_key, wanted.purpose)
         asked[name] = asked.get(name, 0) + (1 if wanted.open else 0)
     for _, rank, evidence in _undecided(fleet, names):
         launch_id = rank.planned.launch_id
@@ -152,7 +154,7 @@ def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
         purpose = _purpose(fleet, rank, evidence, gate)
         if purpose is None:
             continue
-        name = (evidence.key, purpose)
+        name = _asked_as(evidence.key, purpose)
         if asked.get(name, 0) >= _still_needed(fleet, evidence, gate, purpose):
             continue
         asked[name] = asked.get(name, 0) + 1
@@ -163,14 +165,21 @@ def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
                 gpu_uuids=rank.gpu_uuids,
                 launch_id=launch_id,
                 checks=gate.required_checks,
-                purpose="qualify" if purpose == "qualify" else "confirm",
+                purpose=purpose,
             )
         )
     return found
 
 
-def _still_needed(fleet: Fleet, evidence: KeyEvidence, gate: Gate, purpose: str) -> int:
+def _asked_as(key: str, purpose: Purpose) -> tuple[str, str]:
+    """What a number of asks is counted for: a proof is of the probe, whatever the kernel key."""
+    return ("" if purpose == "prove" else key, purpose)
+
+
+def _still_needed(fleet: Fleet, evidence: KeyEvidence, gate: Gate, purpose: Purpose) -> int:
     """The fewest GPU sets that satisfy the policy, not one more."""
+    if purpose == "prove":
+        return 1
     if purpose == "confirm":
         return CONFIRM_ASKS_MAX
     passing = passing_sets(evidence, gate, pool_only=True)
@@ -180,15 +189,31 @@ def _still_needed(fleet: Fleet, evidence: KeyEvidence, gate: Gate, purpose: str)
     )
 
 
-def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> str | None:
+def _proof(fleet: Fleet, rank: Rank, *, may_ask: bool) -> Purpose | None:
+    """A baseline's GPU set is asked for one proof of what the newest unproven probe measured."""
+    if not may_ask or not fleet.unproven_probes:
+        return None
+    newest = max(probe.position for probe in fleet.unproven_probes.values())
+    asked = any(
+        wanted.purpose == "prove"
+        and wanted.gpu_uuids == rank.gpu_uuids
+        and wanted.position > newest
+        for wanted in fleet.wanted.values()
+    )
+    return None if asked else "prove"
+
+
+def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> Purpose | None:
     """Why this launch would be asked, or None: observe mode leaves production launches alone."""
     node = fleet.nodes.get(rank.node)
     pool = bool(node and node.reported and node.reported.pool)
     seen = evidence.sets.get(rank.gpu_uuids)
     known = seen is not None and (passed(seen, gate) or failed_check(seen, gate) is not None)
+    enforced = fleet.mode_of(gate.id, evidence.sm) == "enforce"
+    if evidence.sm in gate.baseline_sms:
+        return _proof(fleet, rank, may_ask=pool or enforced)
     if known or evidence.sm not in gate.candidate_sms:
         return None
-    enforced = fleet.mode_of(gate.id, evidence.sm) == "enforce"
     if evidence.standing == "unknown" and pool:
         passing = passing_sets(evidence, gate, pool_only=True)
         enough = len(passing) >= fleet.policy.min_gpu_sets

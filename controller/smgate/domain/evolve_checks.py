@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from smgate.domain import keys, readings
+from dataclasses import replace
+
+from smgate.domain import keys, proof, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
 from smgate.domain.rulings import BuildAccepted, CheckRuled
 from smgate.domain.state import Fleet, Node, Rank
-from smgate.domain.state_evidence import GpuSet, KeyEvidence, SetEvidence
+from smgate.domain.state_evidence import (
+    GpuSet,
+    KeyEvidence,
+    SetEvidence,
+    Unproven,
+    UnprovenProbe,
+)
 
 BAD_OUTCOMES = ("failed", "error", "timeout")
 """A crash or a timeout of a check counts as its failure."""
@@ -54,26 +62,75 @@ def _take_result(
 ) -> None:
     gpus = keys.gpu_set(fact.gpu_uuids)
     result = _set_of(evidence, node, gpus, fact)
-    if fact.outcome == "skipped" or _unproven(fleet, fact):
+    if fact.outcome == "skipped":
         return  # absence, not evidence
+    one = Unproven(
+        fact=fact, position=recorded.position, at_us=recorded.at_us, lacks="negative_control"
+    )
+    if proof.misses_control(fleet, fact):
+        result.unproven[(fact.check, fact.probe_version)] = one
+    elif proof.lacks_baseline(fleet, fact):
+        _hold(fleet, result, replace(one, lacks="baseline_proof"))
+    else:
+        _count(fleet, evidence, gpus, one)
+        if fact.outcome == "passed" and proof.is_baseline(fleet, fact.sm):
+            fleet.baseline_passes.add((evidence.sm, fact.probe_version, fact.check))
+            release(fleet)
+
+
+def _hold(fleet: Fleet, result: SetEvidence, one: Unproven) -> None:
+    """Keep a result until its probe version is proven: the worst of them, as of those that count."""
+    name = (one.fact.check, one.fact.probe_version)
+    before = result.unproven.get(name)
+    bad = before is not None and before.fact.outcome in BAD_OUTCOMES
+    if before is None or before.lacks != "baseline_proof" or not bad:
+        result.unproven[name] = one
+    fleet.unproven_probes.setdefault(
+        one.fact.probe_version,
+        UnprovenProbe(position=one.position, since_led_us=fleet.led_us(one.at_us)),
+    )
+
+
+def release(fleet: Fleet) -> None:
+    """Count what was held and waits for nothing any more, in the order it was measured."""
+    if not fleet.unproven_probes:
+        return
+    for evidence in fleet.keys.values():
+        for gpus, result in evidence.sets.items():
+            ready = [
+                one
+                for one in result.unproven.values()
+                if one.lacks == "baseline_proof" and not proof.lacks_baseline(fleet, one.fact)
+            ]
+            for one in sorted(ready, key=lambda one: one.position):
+                _count(fleet, evidence, gpus, one)
+    waiting = {one.fact.probe_version for one in proof.held(fleet)}
+    for version in fleet.unproven_probes.keys() - waiting:
+        del fleet.unproven_probes[version]
+
+
+def _count(fleet: Fleet, evidence: KeyEvidence, gpus: GpuSet, one: Unproven) -> None:
+    """Take a result that can tell right from wrong: the worst of a GPU set is kept."""
+    fact, result = one.fact, evidence.sets[gpus]
+    result.unproven.pop((fact.check, fact.probe_version), None)
     before = result.worst.get(fact.check)
     settled = before is not None and before.outcome in BAD_OUTCOMES
     if not settled:
         result.worst[fact.check] = fact
-        result.at_us = recorded.at_us
+        result.at_us = one.at_us
     elif fact.outcome == "passed":
         if not result.flaky:
-            result.flaky_led_us = fleet.led_us(recorded.at_us)
-            result.flaky_position = recorded.position
+            result.flaky_led_us = fleet.led_us(one.at_us)
+            result.flaky_position = one.position
         result.flaky.add(fact.check)
     if fact.outcome in BAD_OUTCOMES:
         if fact.check in _required_checks(fleet, evidence.sm):
             for uuid in gpus:
                 fleet.gpu_memory.setdefault(
-                    (uuid, evidence.key), ("self_test_failed", recorded.position)
+                    (uuid, evidence.key), ("self_test_failed", one.position)
                 )
     else:
-        result.passed_position = recorded.position
+        result.passed_position = one.position
 
 
 def take_ruling(fleet: Fleet, recorded: Recorded, event: CheckRuled) -> None:
@@ -170,17 +227,3 @@ def _required_checks(fleet: Fleet, sm: str) -> set[str]:
         if sm in gate.candidate_sms or sm in gate.baseline_sms
         for check in gate.required_checks
     }
-
-
-def _unproven(fleet: Fleet, fact: CheckFinished) -> bool:
-    """A controlled check that could not tell right from wrong is no evidence, either way.
-
-    A failure whose control did not run is one all the same: a check that stops early never gets
-    to its control.
-    """
-    controlled = {c for gate in fleet.gates.values() for c in gate.controlled_checks}
-    if fact.check not in controlled:
-        return False
-    if fact.outcome == "failed":
-        return fact.negative_control == "missed"
-    return fact.outcome == "passed" and fact.negative_control != "caught"

@@ -35,6 +35,8 @@ def _stop_clocks(fleet: Fleet, led_us: int) -> None:
     for evidence in fleet.keys.values():
         for result in evidence.sets.values():
             result.flaky_led_us = min(result.flaky_led_us, led_us)
+    for probe in fleet.unproven_probes.values():
+        probe.since_led_us = min(probe.since_led_us, led_us)
     fleet.bad_signs[:] = [(min(at, led_us), unit) for at, unit in fleet.bad_signs]
 
 

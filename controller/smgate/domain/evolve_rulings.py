@@ -22,6 +22,7 @@ def _node_enrolled(fleet: Fleet, recorded: Recorded, event: rulings.NodeEnrolled
 
 def _gate_published(fleet: Fleet, recorded: Recorded, event: rulings.GatePublished) -> None:
     fleet.gates[event.gate.id] = event.gate
+    evolve_checks.release(fleet)
 
 
 def _gate_mode_set(fleet: Fleet, recorded: Recorded, event: rulings.GateModeSet) -> None:
@@ -40,6 +41,7 @@ def _gate_enabled(fleet: Fleet, recorded: Recorded, event: rulings.GateEnabled) 
 
 def _policy_published(fleet: Fleet, recorded: Recorded, event: rulings.PolicyPublished) -> None:
     fleet.policy = event.policy
+    evolve_checks.release(fleet)
 
 
 def _issue_published(fleet: Fleet, recorded: Recorded, event: rulings.IssuePublished) -> None:

@@ -76,6 +76,10 @@ class Policy:
     """How long a key may stay suspect before the wait times out and pages."""
     check_timeout_s: int = 100
     """How long a wanted check may stay open; below the launch gate's deadline of 120 s."""
+    baseline_proof: Literal["required", "not_required"] = "not_required"
+    """Whether a controlled check counts on a candidate SM only once its probe version has passed
+    the required controlled checks on a baseline SM. Not required in this release: a fleet needs a
+    baseline node in its pool first. It holds for results that come while it is required."""
     evidence_max_age_s: int = 90 * 86400
     """Evidence older than this starts nothing new (it ends nothing)."""
     gather_s: int = 60
@@ -215,7 +219,9 @@ def validate_policy(policy: Policy) -> None:
     """
     for item in fields(policy):
         value = getattr(policy, item.name)
-        if value is None:
+        if item.name == "baseline_proof" and value not in ("required", "not_required"):
+            raise _reject(f"baseline_proof is {value!r}.", "Give required or not_required.")
+        if value is None or item.name == "baseline_proof":
             continue
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
         if value < least:

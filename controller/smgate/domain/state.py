@@ -16,7 +16,7 @@ from smgate.domain.facts import LaunchPlanned, NodeReported, OverrideApplied
 from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
-from smgate.domain.state_evidence import GpuSet, KeyEvidence, WantedCheck
+from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
 from smgate.domain.values import GivenFor, Mode, Model, Pair
 
 Outcome = Literal["good", "bad", "pending", "silent", "gone"]
@@ -321,6 +321,10 @@ class Fleet:
     gpu_memory: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
     """(GPU UUID, kernel key) -> (code, position): what went wrong on these GPUs is remembered."""
     keys: dict[str, KeyEvidence] = field(default_factory=dict)
+    baseline_passes: set[tuple[str, str, str]] = field(default_factory=set)
+    """(baseline SM, probe version, check) that passed there with its control caught."""
+    unproven_probes: dict[str, UnprovenProbe] = field(default_factory=dict)
+    """Probe versions with results that wait for a baseline's."""
     wanted: dict[tuple[str, str], WantedCheck] = field(default_factory=dict)
     launch_wants: dict[str, list[WantedCheck]] = field(default_factory=dict)
     rollouts: dict[str, Rollout] = field(default_factory=dict)

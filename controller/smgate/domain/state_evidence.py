@@ -13,6 +13,24 @@ GpuSet = tuple[str, ...]
 
 
 @dataclass(slots=True, kw_only=True)
+class Unproven:
+    """A result that counts for nothing: its control missed, or its probe version is not proven."""
+
+    fact: CheckFinished
+    position: int
+    at_us: int
+    lacks: Literal["negative_control", "baseline_proof"]
+
+
+@dataclass(slots=True, kw_only=True)
+class UnprovenProbe:
+    """A probe version whose results are held until it has passed on a baseline SM."""
+
+    position: int
+    since_led_us: int
+
+
+@dataclass(slots=True, kw_only=True)
 class SetEvidence:
     """Worst result per check of one GPU set for one kernel key."""
 
@@ -27,6 +45,8 @@ class SetEvidence:
     """Checks that passed after a failure: a failure until a person rules."""
     flaky_led_us: int = 0
     flaky_position: int = 0
+    unproven: dict[tuple[str, str], Unproven] = field(default_factory=dict)
+    """(check, probe version) -> what was measured and counts for nothing, as yet."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +81,7 @@ class WantedCheck:
     node: str
     gpu_uuids: GpuSet
     checks: tuple[str, ...]
-    purpose: str
+    purpose: Literal["qualify", "confirm", "prove"]
     position: int
     since_led_us: int
     finished: set[str] = field(default_factory=set)

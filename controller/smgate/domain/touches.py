@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smgate.domain import decisions, facts, rulings
-from smgate.domain.events import Recorded
+from smgate.domain import decisions, facts, proof, rulings
+from smgate.domain.events import Event, Recorded
 from smgate.domain.state import Fleet
 
 OF_A_UNIT = (
@@ -44,7 +44,8 @@ def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
         return _of_launch(fleet, event.launch_id)
     if isinstance(event, decisions.WaitTimedOut):  # of a check: no longer waited for
         return _of_launch(fleet, event.subject.partition("/")[2])
-    if isinstance(event, facts.Fact) and not _new_reading(fleet, event):
+    everybodys = _new_reading(fleet, event) or _proves(fleet, event)
+    if isinstance(event, facts.Fact) and not everybodys:
         return _of_fact(fleet, recorded, event)
     return set() if isinstance(event, OF_NOBODY) else None
 
@@ -54,7 +55,16 @@ def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
     return set() if unit is None else {unit}
 
 
-def _new_reading(fleet: Fleet, fact: facts.Fact) -> bool:
+def _proves(fleet: Fleet, event: Event) -> bool:
+    """A baseline's check may make count what was held on nodes all over the fleet."""
+    return (
+        isinstance(event, facts.CheckFinished)
+        and event.probe_version in fleet.unproven_probes
+        and proof.is_baseline(fleet, event.sm)
+    )
+
+
+def _new_reading(fleet: Fleet, fact: Event) -> bool:
     """A model read anew counts for every launch that could not read it."""
     return (
         isinstance(fact, facts.LaunchPlanned)

@@ -180,6 +180,7 @@ def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
                 )
             )
         found.extend(_flaky(fleet, evidence, now_us))
+    found.extend(_unproven(fleet, now_us))
     found.extend(
         _wait(
             fleet,
@@ -220,6 +221,25 @@ def _flaky(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> Iterator[Wait]:
             "flaky counts as failed until a person rules.",
             next_step=f"smgate build rule {evidence.key} --gpus {','.join(gpus)} "
             "--as node-fault|confirmed|cleared",
+        )
+
+
+def _unproven(fleet: Fleet, now_us: int) -> Iterator[Wait]:
+    """Probe versions whose results are held until a baseline proves them."""
+    for version in sorted(fleet.unproven_probes):
+        probe = fleet.unproven_probes[version]
+        yield _wait(
+            fleet,
+            now_us,
+            code="check_unproven",
+            subject=version,
+            owner="operator",
+            since_led_us=probe.since_led_us,
+            position=probe.position,
+            timeout_s=fleet.policy.confirm_timeout_s,
+            sentence=f"Results of probe version {version} count for nothing yet: it has not passed "
+            "the required checks on a baseline SM.",
+            next_step="Launch on a node of a baseline SM with this probe version, best in the pool.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from smgate.domain import (
     context,
@@ -240,6 +240,38 @@ def _results(found: KeyEvidence) -> list[dict[str, Any]]:
     ]
 
 
+UNPROVEN: Final = {
+    "negative_control": (
+        "its negative control was not caught, so it cannot tell right from wrong",
+        "Repair the check on that node, and run it again.",
+    ),
+    "baseline_proof": (
+        "its probe version has not passed the required checks on a baseline SM",
+        "Launch on a node of a baseline SM with this probe version, best in the pool.",
+    ),
+}
+
+
+def _unproven(found: KeyEvidence) -> list[dict[str, Any]]:
+    """Results that count for nothing: they block qualification and revoke nothing."""
+    return [
+        {
+            "code": "check_unproven",
+            "node": result.node,
+            "gpus": list(gpus),
+            "check": check,
+            "outcome": one.fact.outcome,
+            "probe_version": version,
+            "lacks": one.lacks,
+            "sentence": f"check_unproven: {check} {one.fact.outcome} on {result.node} with probe "
+            f"version {version} counts for nothing, because {UNPROVEN[one.lacks][0]}.",
+            "next_step": UNPROVEN[one.lacks][1],
+        }
+        for gpus, result in sorted(found.sets.items())
+        for (check, version), one in sorted(result.unproven.items())
+    ]
+
+
 def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
     """Where a kernel key stands and what it still needs."""
     found = fleet.keys[key]
@@ -247,9 +279,11 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
     passing = evidence.passing_sets(found, gate, pool_only=True) if gate else []
     build = found.build
     lacks = reach.lacking(fleet, found)
+    unproven = _unproven(found)
     return {
         "sentence": " ".join(
-            [f"Kernel key {key} is {found.standing}.", *(one["sentence"] for one in lacks)]
+            [f"Kernel key {key} is {found.standing}."]
+            + [one["sentence"] for one in [*lacks, *unproven]]
         ),
         "kernel_key": key,
         "standing": found.standing,
@@ -272,6 +306,7 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
         "pool_lacks": lacks,
         "nearest_qualified": reach.nearest(fleet, found),
         "results": _results(found),
+        "unproven": unproven,
         "units": sorted(
             name
             for name, unit in fleet.units.items()
