@@ -283,6 +283,27 @@ def test_log_tail_prints_the_newest_in_order(api: FakeApi, cli: Cli) -> None:
     assert whole["items"] == events[:650]
 
 
+def test_a_line_of_the_log_begins_with_whom_it_is_about(api: FakeApi, cli: Cli) -> None:
+    event = {
+        "also": ["no_rollout"],
+        "as_of_position": 88,
+        "code": "build_suspect",
+        "facts": list(range(40)),
+        "form": "append",
+        "given_for": {"a2a": "none", "architecture": "KimiK3ForConditionalGeneration"},
+        "unit": "rubin-1:0799bcbf",
+        "value": "marlin",
+        "would": None,
+    }
+    row = {"position": 9, "type": "override_set", "actor": "controller", "data": event}
+    api.routes["GET /v1/events"] = cli_fakes.listed(row)
+    api.routes["GET /v1/log/head"] = (200, {"position": 9, "chain": "ab"})
+    line = cli("log", "tail").out.splitlines()[1]
+    told = "unit=rubin-1:0799bcbf, form=append, value=marlin, code=build_suspect"
+    assert told in line
+    assert "would" not in line
+
+
 def test_a_log_that_was_changed_is_an_error_with_the_row(api: FakeApi, cli: Cli) -> None:
     bad = {"kind": "changed", "position": 3, "sentence": "The record does not match."}
     api.routes["GET /v1/log/verify"] = (200, {"ok": False, "chain": "", "first_bad": bad})

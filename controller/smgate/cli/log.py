@@ -21,11 +21,28 @@ def _at(row: output.Row) -> str:
     return output.text_of(row.get("recorded_at", row.get("at")))
 
 
+FIRST: Final = (
+    *("unit", "node", "rollout", "wave", "kernel_key", "gate", "sm", "cause", "instance_id"),
+    *("form", "value", "code", "state", "phase", "runner", "a2a", "check", "outcome", "verdict"),
+    *("launch_id", "mode", "direction", "units", "reason", "sentence"),
+)
+"""What an operator looks for in an event; a line is cut at its end, so these stand first."""
+
+
+def _order(name: str) -> tuple[int, str]:
+    return (FIRST.index(name) if name in FIRST else len(FIRST), name)
+
+
 def _what(row: output.Row) -> str:
     for key in ("data", "payload", "event"):
         value = row.get(key)
         if isinstance(value, dict):
-            return output.text_of({name: one for name, one in value.items() if name != "type"})
+            told = {
+                name: value[name]
+                for name in sorted(value, key=_order)
+                if name != "type" and value[name] not in (None, [], {}, "")
+            }
+            return output.text_of(told)
     known = ("position", "type", "actor", "stream", "version", "schema_version", "leaf")
     return output.text_of(
         {
