@@ -26,7 +26,7 @@ class Watched(given.Fleet):
     def record(self, event, actor):
         if isinstance(event, decisions.Granted):
             self._may_start(event)
-        if isinstance(event, decisions.WaveOpened):
+        if isinstance(event, decisions.WaveOpened | decisions.WaveJoined):
             assert not self.state.freezes
             assert self.state.breaker_position is None
             assert self.state.rollouts[event.rollout].phase == "running"

@@ -67,6 +67,7 @@ DETAILS = {
     "granted": ("unit", "rollout", "wave"),
     "grant_ended": ("unit", "code"),
     "wave_opened": ("rollout", "wave", "units"),
+    "wave_joined": ("rollout", "wave", "units"),
     "wave_judged": ("rollout", "wave", "verdict", "sentence"),
     "episode_opened": ("cause", "sm", "units"),
     "episode_closed": ("episode",),

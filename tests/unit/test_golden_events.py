@@ -36,6 +36,7 @@ HISTORY = [
     "rollout_approved",
     "rollout_started",
     "wave_opened",
+    "wave_joined",
     "granted",
     "override_set",
     "override_applied",

@@ -113,6 +113,15 @@ class WaveOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaveJoined:
+    """Units that a rollout could not take when its open wave opened, and takes into it now."""
+
+    rollout: str
+    wave: int
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaveJudged:
     """How a wave ended."""
 
@@ -230,6 +239,7 @@ Decision = (
     | Granted
     | GrantEnded
     | WaveOpened
+    | WaveJoined
     | WaveJudged
     | RolloutCompleted
     | OverrideSet

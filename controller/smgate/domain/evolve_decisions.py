@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from smgate.domain import decisions, evolve_checks
@@ -133,6 +134,14 @@ def _wave_opened(fleet: Fleet, recorded: Recorded, event: decisions.WaveOpened) 
     )
 
 
+def _wave_joined(fleet: Fleet, recorded: Recorded, event: decisions.WaveJoined) -> None:
+    waves = fleet.rollouts[event.rollout].waves
+    wave = waves[event.wave]
+    waves[event.wave] = replace(
+        wave, units=wave.units + event.units, late=wave.late.union(event.units)
+    )
+
+
 def _wave_judged(fleet: Fleet, recorded: Recorded, event: decisions.WaveJudged) -> None:
     wave = fleet.rollouts[event.rollout].waves[event.wave]
     wave.verdict = event.verdict
@@ -222,6 +231,7 @@ HANDLERS: dict[type, Handler] = {
     decisions.Granted: _granted,
     decisions.GrantEnded: _grant_ended,
     decisions.WaveOpened: _wave_opened,
+    decisions.WaveJoined: _wave_joined,
     decisions.WaveJudged: _wave_judged,
     decisions.RolloutCompleted: _completed,
     decisions.OverrideSet: _override_set,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from smgate.domain import cohort, context, readings, rules, rules_start
-from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.rules_start import ALL_PERCENT
+from smgate.domain.state import Fleet, Rollout, Unit, Wave
 
 NO_BAR_TO_MEMBERSHIP = frozenset(
     {"wave_not_open", "max_in_flight", "exposure_limit", "freeze", "breaker_open", "rollout_paused"}
@@ -54,6 +55,55 @@ def opening(fleet: Fleet, rollout: Rollout, names: Iterable[str]) -> tuple[str, 
         fresh = cohort.spread(fresh, {u: domains(fleet, rollout, u) for u in fresh})
     weights = {unit: gpu_count(fleet.units[unit]) for unit in order}
     return cohort.next_members(plan.waves[len(rollout.waves)], fresh, taken=taken, weights=weights)
+
+
+def joining(
+    fleet: Fleet, rollout: Rollout, wave: Wave, names: Iterable[str], now_us: int
+) -> tuple[str, ...]:
+    """Whom the open wave takes in late: units that were not eligible when it opened.
+
+    Who was, and was not taken, stands behind the wave's last member in the order, and waits. So a
+    late unit enters if its place is before that one's: as if it had been there. Asked unit by
+    unit, so that one's answer never hangs on who else became eligible.
+    """
+    planned = rollout.plan.waves[wave.number]
+    room = None
+    if planned.count is not None:
+        room = max(0, planned.count - sum(len(one.units) for one in rollout.waves))
+    fresh = [
+        name
+        for name in names
+        if fleet.units[name].live and not any(name in one.members for one in rollout.waves)
+    ]
+    if not fresh or room == 0:
+        return ()
+    if planned.percent is not None and planned.percent < ALL_PERCENT:
+        fresh = _before_the_last(fleet, rollout, fresh)
+    found = [
+        name
+        for name in cohort.in_cohort_order(rollout.plan.id, fresh)
+        if readings.grant_in_force(fleet, fleet.units[name]) is None
+        and _could_join(fleet, rollout, name, now_us)
+    ]
+    return tuple(found[:room])
+
+
+def _before_the_last(fleet: Fleet, rollout: Rollout, names: list[str]) -> list[str]:
+    """Those whose place is before the last member's; where waves are spread, of their own domain."""
+    salt = rollout.plan.id
+    if rollout.plan.spread_by == "none":
+        end = max(cohort.last_place(salt, wave.units) for wave in rollout.waves)
+        return [name for name in names if cohort.cohort_hash(salt, name) < end]
+    last: dict[str, int] = {}
+    for unit in (unit for wave in rollout.waves for unit in wave.units if unit in fleet.units):
+        for domain in domains(fleet, rollout, unit):
+            last[domain] = max(cohort.cohort_hash(salt, unit), last.get(domain, 0))
+    return [
+        name
+        for name in names
+        if cohort.cohort_hash(salt, name)
+        < max(last.get(domain, 0) for domain in domains(fleet, rollout, name))
+    ]
 
 
 def gpu_count(unit: Unit) -> int:

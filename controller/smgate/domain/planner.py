@@ -83,8 +83,11 @@ def _judgements(look: Look) -> list[Event]:
 
 def _advances(look: Look) -> list[Event]:
     rollouts = look.fleet.rollouts
-    found = (waves.advance(look.fleet, rollouts[r], look.now_us) for r in sorted(rollouts))
-    return list(chain.from_iterable(found))
+    found: list[Event] = []
+    for name in sorted(rollouts):
+        found += waves.advance(look.fleet, rollouts[name], look.now_us)
+        found += waves.join(look.fleet, rollouts[name], look.units, look.now_us)
+    return found
 
 
 def launch_ready(fleet: Fleet, unit: Unit, now_us: int) -> bool:

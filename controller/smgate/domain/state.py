@@ -219,7 +219,7 @@ class Unit:
 
 @dataclass(slots=True, kw_only=True)
 class Wave:
-    """One opened wave and its frozen members."""
+    """One opened wave and its members."""
 
     number: int
     units: tuple[str, ...]
@@ -230,6 +230,8 @@ class Wave:
     good: tuple[str, ...] = ()
     """Units with a good outcome when it was judged."""
     bad: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+    """Those of `units` that came while it was open: it does not wait for them."""
     members: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The same units, to look one up."""
 

@@ -36,8 +36,8 @@ OF_NOBODY = (
 def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
     """The units an event concerns as things stand; None for all of them."""
     event = recorded.event
-    if isinstance(event, OF_A_UNIT):
-        return {event.unit}
+    if isinstance(event, OF_A_UNIT | decisions.WaveJoined):
+        return set(event.units) if isinstance(event, decisions.WaveJoined) else {event.unit}
     if isinstance(event, OF_A_NODE):
         return set(fleet.node_units.get(event.node, ()))
     if isinstance(event, decisions.SelfTestWanted):

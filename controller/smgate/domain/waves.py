@@ -6,6 +6,7 @@ sample is too small or whose success share was missed is inconclusive, which pau
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,8 @@ class Tally:
     pending: tuple[str, ...]
     silent: tuple[str, ...] = ()
     """Nobody hears of these: nothing is waited for, and nothing is known that could pass."""
+    late: frozenset[str] = frozenset()
+    """Those of `pending` and `silent` that came while the wave was open: it passes without them."""
 
     @property
     def sample(self) -> int:
@@ -34,7 +37,7 @@ class Tally:
 
 
 def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
-    """Count the outcomes of a wave over its frozen members."""
+    """Count the outcomes of a wave over its members."""
     kept = fleet.outcomes.setdefault((rollout.plan.id, wave.number), {})
     found: dict[Outcome, list[str]] = {"good": [], "bad": [], "pending": [], "silent": []}
     for name in wave.units:
@@ -48,6 +51,7 @@ def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
         bad=tuple(found["bad"]),
         pending=tuple(found["pending"]),
         silent=tuple(found["silent"]),
+        late=frozenset(wave.late.intersection((*found["pending"], *found["silent"]))),
     )
 
 
@@ -89,7 +93,8 @@ def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
     """Judge a wave's outcomes by the plan recorded with the rollout. Boundaries count as reached."""
     plan = rollout.plan
     bad, sample = len(counted.bad), counted.sample
-    members = sample + len(counted.pending) + len(counted.silent)
+    awaited = [unit for unit in counted.pending if unit not in counted.late]
+    members = sample + len(awaited) + len(set(counted.silent) - counted.late)
     needed = plan.min_sample if plan.min_sample is not None else members
     enough = sample > 0 and sample >= needed
     if bad >= plan.failures_max:
@@ -98,7 +103,7 @@ def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
         return "failed", f"{bad} of {sample} went bad; {plan.failure_percent:g} % halt."
     if enough and len(counted.good) >= policy.share(plan.success_percent, sample):
         return "passed", f"{len(counted.good)} of {sample} baked."
-    if counted.pending:
+    if awaited or (counted.pending and not enough):
         return "running", f"{len(counted.pending)} have no outcome yet, {sample} have."
     if not enough:
         silent = f" {len(counted.silent)} are silent." if counted.silent else ""
@@ -186,15 +191,28 @@ def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
         return [_complete(fleet, rollout)]
     if fleet.freezes or fleet.breaker_position is not None:
         return []
-    names = membership.eligible(fleet, rollout, now_us)
+    found = membership.eligible(fleet, rollout, now_us)
     number = len(rollout.waves)
-    new = membership.opening(fleet, rollout, names)
+    new = membership.opening(fleet, rollout, found)
     if not new and number == 0:
         return []  # nothing to learn from yet: the rollout waits for units
     opened = decisions.WaveOpened(
-        rollout=rollout.plan.id, wave=number, units=new, eligible=len(names)
+        rollout=rollout.plan.id, wave=number, units=new, eligible=len(found)
     )
     return [opened] if new else [opened, _adds_nobody(rollout, number)]
+
+
+def join(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int) -> list[Event]:
+    """Let late units into the open wave: those of these names that may have become eligible."""
+    wave = rollout.open_wave
+    if rollout.phase != "running" or wave is None:
+        return []
+    if fleet.freezes or fleet.breaker_position is not None:
+        return []
+    new = membership.joining(fleet, rollout, wave, names, now_us)
+    if not new or _evidence_in_doubt(fleet, rollout, now_us):
+        return []
+    return [decisions.WaveJoined(rollout=rollout.plan.id, wave=wave.number, units=new)]
 
 
 def _evidence_in_doubt(fleet: Fleet, rollout: Rollout, now_us: int) -> bool:

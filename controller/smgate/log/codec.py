@@ -66,6 +66,7 @@ NAMES: Final[dict[str, type]] = {
     "granted": decisions.Granted,
     "grant_ended": decisions.GrantEnded,
     "wave_opened": decisions.WaveOpened,
+    "wave_joined": decisions.WaveJoined,
     "wave_judged": decisions.WaveJudged,
     "rollout_completed": decisions.RolloutCompleted,
     "override_set": decisions.OverrideSet,
