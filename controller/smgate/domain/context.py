@@ -159,7 +159,8 @@ def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
     )
 
 
-def _ungated(fleet: Fleet, instance: Instance) -> Member:
+def _ungated(fleet: Fleet, instance: Instance, architecture: str | None) -> Member:
+    """A rank without a launch gate: the model is the one that the gates of other ranks read."""
     sm = readings.instance_sm(fleet, instance)
     return Member(
         node=instance.node,
@@ -168,7 +169,7 @@ def _ungated(fleet: Fleet, instance: Instance) -> Member:
         gpu_uuids=instance.gpu_uuids,
         sms=() if sm is None else (sm,),
         model=None,
-        architecture=instance.architecture,
+        architecture=instance.architecture or architecture,
         a2a=instance.effective.a2a if instance.effective else "none",
         kernel_key=None,
         position=instance.position,
@@ -189,8 +190,9 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
         for number in sorted(ranks):
             rank = ranks[number]
             members.append(_ranked(fleet, rank, by_launch.get(rank.planned.launch_id)))
+    read = next((m.architecture for m in members if m.architecture is not None), None)
     members.extend(
-        _ungated(fleet, instance)
+        _ungated(fleet, instance, read)
         for instance in live
         if instance.launch_id is None or instance.launch_id not in fleet.launch_units
     )

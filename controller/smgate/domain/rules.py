@@ -37,27 +37,37 @@ class Decision:
         return tuple(rules_start.refusals(ctx)) if ctx.gate is not None and ctx.candidate else ()
 
 
+_OF_A_MEMBER: Final = (*rules_ours.RULES, *rules_end.RULES)
+
+
 def answer_member(ctx: Context, member: Member) -> Answer:
     """Run the table for one member."""
-    for rule in rules_ours.RULES:
+    return _placed(ctx, member)[1]
+
+
+def _placed(ctx: Context, member: Member) -> tuple[int, Answer]:
+    """The first rule that applies to a member: its place in the table, and what it says."""
+    for place, rule in enumerate(_OF_A_MEMBER):
         found = rule(ctx, member)
         if found is not None:
-            return found
-    for rule in rules_end.RULES:
-        found = rule(ctx, member)
-        if found is not None:
-            return found
-    return rules_start.standing(ctx) or rules_start.start(ctx)
+            return place, found
+    return len(_OF_A_MEMBER), rules_start.standing(ctx) or rules_start.start(ctx)
 
 
 def answer(ctx: Context) -> Answer:
-    """One answer for all ranks: the most careful member's, the first of them in rank order."""
+    """One answer for all ranks: the most careful member's.
+
+    Of equally careful ones the one whose rule comes first, then the first rank's: what must end
+    is said before what may not start yet, whichever rank it is about.
+    """
     if not ctx.members:
         return Answer(
             kind="untouched", code="unit_unsteerable", sentence="No launch of this unit is known."
         )
-    answers = [answer_member(ctx, member) for member in ctx.members]
-    found = answers[0] if len(answers) == 1 else min(answers, key=lambda a: a.carefulness)
+    placed = [_placed(ctx, member) for member in ctx.members]
+    if len(placed) > 1:
+        placed.sort(key=lambda one: (one[1].carefulness, one[0]))
+    found = placed[0][1]
     if found.kind == "target" and ctx.gate is not None and ctx.raises(ctx.gate.target):
         return Answer(
             kind="safe",

@@ -368,3 +368,19 @@ def test_the_gate_is_data():
     assert fleet.told("a")[2] == "baseline_sm"
     fleet.orders(commands.PublishGate(gate=gate, reason="more care"))
     assert fleet.told("a") == ("append", given.SAFE, "no_rollout")
+
+
+def test_a_rank_without_a_launch_gate_serves_the_model_that_another_rank_read(fleet):
+    fleet.launch("a", nnodes=2, unit_name="two")
+    fleet.node("b")
+    starting = facts.InstanceChanged(
+        instance_id="k3",
+        state="starting",  # it has attested nothing yet
+        gpu_uuids=("GPU-b",),
+        unit_name="two",
+        nnodes=2,
+        node_rank=1,
+    )
+    fleet.says("b", starting)
+    fleet.later(60)
+    assert fleet.told("two") == ("untouched", None, "unit_unsteerable")

@@ -331,3 +331,19 @@ def test_a_torch_that_is_no_version_stops_only_its_own_unit(fleet):
     fleet.rollout(select=policy.Selector(racks=("r1",)))
     assert fleet.told("m")[1] != given.TARGET
     assert fleet.told("n") == GRANTED
+
+
+def test_what_must_end_on_one_rank_is_said_before_what_may_not_start_on_another(fleet):
+    """Else it would enter a wave that it can never pass."""
+    fleet.orders(
+        commands.PublishIssue(
+            issue=policy.KnownIssue(id="driver", title="t", match={"driver": ("580.1.*",)}),
+            reason="a report",
+        )
+    )
+    both(fleet, build=given.build(driver_version="580.1.7"))  # no part of the kernel key
+    assert fleet.told("two") == ("append", given.SAFE, "known_issue:driver")
+    fleet.rollout()
+    assert fleet.verdicts() == []
+    fleet.orders(commands.WithdrawIssue(issue_id="driver", reason="it was another driver"))
+    assert fleet.told("two") == GRANTED
