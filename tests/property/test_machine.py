@@ -14,11 +14,13 @@ SMS = {"a": "10.7", "b": "10.7", "c": "10.7", "x": "10.3", "y": "9.0", "z": "8.0
 BUILDS = {
     "good": given.BUILD,
     "newer": given.build(flashinfer_version="0.7.3"),
+    "ahead": given.build(jit_cache_version="0.7.2"),
     "unread": given.build(flashinfer_version=None),
     "old torch": given.build(torch_cuda="12.6"),
     "odd torch": given.build(torch_cuda="nightly"),
     "unknown sglang": given.build(sglang_version="0.5.24"),
 }
+KEYS = {name: given.key_of(BUILDS[name]) for name in ("good", "newer", "ahead")}
 PLANS = {
     "all": policy.RolloutPlan(
         id="", gate=given.GATE, sm="10.7", waves=(policy.Wave(percent=100),), max_in_flight=100
@@ -127,10 +129,16 @@ class Fleet(RuleBasedStateMachine):
         outcome=st.sampled_from(["passed", "passed", "failed", "error", "timeout", "skipped"]),
         check=st.sampled_from(policy.KIMI_K3.required_checks),
         control=st.sampled_from(["caught", "caught", "missed", "not_run"]),
+        probe=st.sampled_from("112"),
     )
-    def check(self, node, build, outcome, check, control):
-        made = BUILDS[build]
-        self.fleet.check(node, check, outcome, made=made, negative_control=control)
+    def check(self, node, build, outcome, check, control, probe):
+        changes = {"negative_control": control, "probe_version": probe}
+        self.fleet.check(node, check, outcome, made=BUILDS[build], **changes)
+
+    @rule(probe=st.sampled_from("12"), outcome=st.sampled_from(["passed", "passed", "failed"]))
+    def check_on_a_baseline(self, probe, outcome):
+        for check in policy.KIMI_K3.required_checks:
+            self.fleet.check("x", check, outcome, sm=SMS["x"], probe_version=probe)
 
     @rule(node=candidates)
     def fault(self, node):
@@ -170,11 +178,28 @@ class Fleet(RuleBasedStateMachine):
                 commands.PublishPolicy(
                     policy=policy.Policy(min_gpu_sets=2, exposure_limit_units=2), reason="r"
                 ),
+                commands.PublishPolicy(
+                    policy=policy.Policy(min_gpu_sets=2, baseline_proof="required"), reason="r"
+                ),
             ]
         )
     )
     def steer_the_fleet(self, gate):
         self.fleet.tries(gate)
+
+    @rule(
+        build=builds,
+        node=st.sampled_from([*NODES, *given.POOL]),
+        ruling=st.sampled_from(["node_fault", "confirmed", "cleared"]),
+    )
+    def rule_on_a_check(self, build, node, ruling):
+        key = KEYS.get(build, given.KEY)
+        self.fleet.tries(commands.RuleBuild(kernel_key=key, node=node, ruling=ruling, reason="r"))
+
+    @rule(build=builds, like=builds)
+    def accept_a_build(self, build, like):
+        key, other = KEYS.get(build, given.KEY), KEYS.get(like, given.KEY)
+        self.fleet.tries(commands.AcceptBuild(kernel_key=key, like=other, reason="r"))
 
     @rule(
         unit=units,
