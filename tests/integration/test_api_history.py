@@ -121,3 +121,22 @@ def test_what_nobody_can_answer_is_refused_with_a_code(
     embedded.lead()
     answer = embedded.http.get(f"/v1/{path}", headers=cb.bearer(embedded.token("viewer")))
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_a_plan_is_looked_at_by_anybody_and_nothing_is_appended(bench: cb.Bench) -> None:
+    two_servers(bench)
+    before = bench.service.store.head()
+    plan = {"id": "r1", "gate": cb.GATE, "sm": "10.7", "waves": [{"count": 1}, {"percent": 100}]}
+    viewer = cb.bearer(bench.token("viewer"))
+    answer = bench.http.post("/v1/rollouts/plan", headers=viewer, json={"plan": plan})
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert (body["eligible_units"], body["blocked_by_code"]) == (0, {"observe": 2})
+    assert body["as_of_position"] == before.position
+    assert bench.service.store.head() == before
+    with bench.service.folder.at_head() as fleet:
+        assert fleet.rollouts == {}
+    bad = bench.http.post("/v1/rollouts/plan", headers=viewer, json={"plan": {**plan, "sm": "9"}})
+    assert (bad.status_code, bad.json()["error"]["code"]) == (422, "bad_policy")
+    odd = bench.http.post("/v1/rollouts/plan", headers=viewer, json={"plan": plan, "x": 1})
+    assert (odd.status_code, odd.json()["error"]["code"]) == (422, "bad_plan")

@@ -10,6 +10,7 @@ import fastapi
 from starlette import concurrency
 
 from smgate.api import answers, auth
+from smgate.domain import policy as policies
 from smgate.domain.events import Event
 from smgate.log import codec
 from smgate.service import credentials, handle, service as services, strict
@@ -81,6 +82,20 @@ async def why_build(key: str, _: Viewer, service: Service, at: At = None) -> fas
 async def why_rollout(rollout: str, _: Viewer, service: Service, at: At = None) -> fastapi.Response:
     """What a rollout waits for."""
     return await _answer(lambda: service.queries.why_rollout(rollout, at=at))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """The body of `POST /v1/rollouts/plan`."""
+
+    plan: policies.RolloutPlan
+
+
+@router.post("/rollouts/plan")
+async def plan_ahead(request: fastapi.Request, _: Viewer, service: Service) -> fastapi.Response:
+    """What a rollout plan would do if it were proposed now. Appends nothing."""
+    asked = strict.convert(strict.parse(await request.body()), PlanRequest, code="bad_plan")
+    return await _answer(lambda: service.queries.plan_ahead(asked.plan))
 
 
 @router.get("/builds")

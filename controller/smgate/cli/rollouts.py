@@ -124,6 +124,66 @@ def propose(
     return asks.Change(fields={"plan": plan}, summary=f"Rollout {plan['id']} is proposed.")
 
 
+PlanFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="YAML or JSON, - for standard input.")
+]
+
+
+@verbs.does(
+    NOUN,
+    "plan",
+    examples=["smgate rollout plan plan.yaml", "smgate rollout plan plan.yaml -o json"],
+)
+def plan(session: sessions.Session, file: PlanFile) -> int:
+    """Say what a plan would do if it were proposed now: its waves, their cost, what blocks whom."""
+    from smgate.cli import files, plan_lines
+    from smgate.domain import policy
+
+    given = files.load(file, policy.RolloutPlan, asked=session.console.asked)
+    answer = session.client.post(client.path("rollouts", "plan"), {"plan": given})
+    output.single(
+        session.console,
+        answer.body,
+        name=str(given["id"]),
+        style=session.style,
+        footer=output.according_to(answer.body, answer.date),
+        lines=plan_lines.lines,
+    )
+    return exit_codes.OK
+
+
+@verbs.does(NOUN, "lint", remote=False, examples=["smgate rollout lint plan.yaml"])
+def lint(session: sessions.Session, file: PlanFile) -> int:
+    """Check a plan without a controller: what is wrong with it (2), and what is odd about it."""
+    import dataclasses
+
+    import msgspec
+
+    from smgate.cli import failures, files, plan_lines
+    from smgate.domain import errors, plan_lint, policy
+
+    given = msgspec.convert(
+        files.load(file, policy.RolloutPlan, asked=session.console.asked), policy.RolloutPlan
+    )
+    # Only a controller knows other gates; without one, the plan's own word is taken for it.
+    shipped = policy.KIMI_K3
+    gate = dataclasses.replace(shipped, id=given.gate, candidate_sms=(given.sm,), baseline_sms=())
+    try:
+        policy.validate_plan(given, {given.gate: shipped if given.gate == shipped.id else gate})
+    except errors.RejectedError as error:
+        raise failures.usage(str(error), code=error.code, hint=error.next_step) from error
+    found = [dataclasses.asdict(one) for one in plan_lint.remarks(given)]
+    output.single(
+        session.console,
+        {"plan": given.id, "warnings": found},
+        name=given.id,
+        style=session.style,
+        footer="",
+        lines=plan_lines.lint_lines,
+    )
+    return exit_codes.OK
+
+
 def _change(rollout: str, summary: str, *, typed: bool = False) -> asks.Change:
     return asks.Change(
         fields={"rollout": rollout},

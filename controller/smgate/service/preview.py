@@ -12,9 +12,9 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, Final
 
-from smgate.domain import evolve, issues, rules, rulings
+from smgate.domain import evolve, issues, plan_ahead, rules, rulings
 from smgate.domain.events import Event, Recorded
-from smgate.domain.policy import KnownIssue
+from smgate.domain.policy import KnownIssue, RolloutPlan
 from smgate.domain.state import Fleet
 from smgate.service import records
 
@@ -62,6 +62,16 @@ def of_events(taken: bytes, events: Sequence[Event], *, by: str, now_us: int) ->
         "changes": changes[:CHANGES_SHOWN_MAX],
     }
     return {**shown, "issues": matched} if matched else shown
+
+
+def of_plan(taken: bytes, plan: RolloutPlan, *, now_us: int) -> dict[str, Any]:
+    """What a rollout plan would do: see `plan_ahead.foresee`.
+
+    Raises:
+        RejectedError: the plan is not valid.
+    """
+    fleet: Fleet = pickle.loads(taken)  # noqa: S301  made by `snapshot` a moment ago
+    return plan_ahead.foresee(fleet, plan, now_us)
 
 
 def _issues(fleet: Fleet, events: Sequence[Event]) -> list[KnownIssue]:

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import errors, history, unit_commands, waits, why
+from smgate.domain import errors, history, policy, unit_commands, waits, why
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, verify as log_verify
-from smgate.service import contacts, fold, histories, refusal
+from smgate.service import contacts, fold, histories, preview, refusal
 from smgate.views import present, project, shape
 
 EVENTS_MAX: Final = 1_000
@@ -95,6 +95,20 @@ class Queries:
         return self._why(
             at, rollout, kind="rollout", known=lambda f: f.rollouts, explain=why.explain_rollout
         )
+
+    def plan_ahead(self, plan: policy.RolloutPlan) -> Row:
+        """What a rollout plan would do if it were proposed now. Appends nothing.
+
+        Raises:
+            RefusedError: the plan is not valid.
+        """
+        with self._folder.at_head() as fleet:
+            now_us = self._now_us(fleet)
+            taken = preview.snapshot(fleet)
+        try:
+            return {"apiVersion": "v1"} | preview.of_plan(taken, plan, now_us=now_us)
+        except errors.RejectedError as error:
+            raise refusal.of_domain(error) from error
 
     def waits(self) -> Row:
         """Every waiting state: what waits, for whom, and what to do."""
