@@ -225,9 +225,15 @@ class Fleet(RuleBasedStateMachine):
             commands.PinUnit(unit=unit, direction=direction, break_glass=glass, reason="r")
         )
 
-    @rule(name=rollouts, plan=st.sampled_from(sorted(PLANS)))
-    def propose(self, name, plan):
-        plan = replace(PLANS[plan], id=name)
+    @rule(
+        name=rollouts,
+        plan=st.sampled_from(sorted(PLANS)),
+        spread_by=st.sampled_from(["none", "rack", "chassis"]),
+        supersedes=st.none() | rollouts,
+        on_new_build=st.sampled_from(["canary", "hold", "trust_pool"]),
+    )
+    def propose(self, name, plan, **choices):
+        plan = replace(PLANS[plan], id=name, **choices)
         self.fleet.tries(commands.ProposeRollout(plan=plan, reason="r"))
         self.fleet.tries(commands.ApproveRollout(rollout=name, reason="r"), by="bob")
         self.fleet.tries(commands.StartRollout(rollout=name, reason="r"))

@@ -199,6 +199,8 @@ def test_a_rollout_shows_its_waves_and_the_members_of_the_open_one(api: FakeApi)
         "plan": {
             "waves": [{"count": 1}, {"percent": 50.0}],
             "spread_by": "rack",
+            "supersedes": "r-0",
+            "on_new_build": "trust_pool",
             "max_in_flight": 2,
         },
         "waves": waves,
@@ -208,6 +210,8 @@ def test_a_rollout_shows_its_waves_and_the_members_of_the_open_one(api: FakeApi)
     lines = Cli(api.url)("rollout", "get", "r-1").out.splitlines()
     assert lines[0] == "rollout r-1 | halted | by memory_fallback"
     assert "waves planned: 1, 50 %, spread by rack" in lines
+    assert "supersedes: r-0" in lines
+    assert "a new build after completion: trust_pool" in lines
     assert "in flight: 2, at most 2" in lines
     assert [line.split() for line in lines if line.startswith(("0 ", "1 "))] == [
         ["0", "passed", "1", "10", "1", "1", "0"],

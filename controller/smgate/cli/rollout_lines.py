@@ -14,6 +14,8 @@ def get_lines(row: output.Row) -> list[str]:
         *_heading(row.get("id"), row),
         f"gate {output.text_of(row.get('gate'))}, SM {output.text_of(row.get('sm'))}",
         f"waves planned: {planned or '-'}, spread by {output.text_of(plan.get('spread_by'))}",
+        f"supersedes: {output.text_of(plan.get('supersedes'))}",
+        f"a new build after completion: {output.text_of(plan.get('on_new_build'))}",
         f"in flight: {output.text_of(row.get('in_flight'))}, at most "
         f"{output.text_of(plan.get('max_in_flight'))}",
     ]

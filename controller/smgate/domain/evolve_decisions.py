@@ -117,7 +117,7 @@ def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) 
     fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
     if grant is None or grant.rollout is None:
         return
-    for wave in fleet.rollouts[grant.rollout].waves:
+    for wave in fleet.rollouts[grant.rollout].watched:
         if event.unit in wave.units:  # also of a wave that passed before: it went bad after all
             wave.bad.add(event.unit)
 

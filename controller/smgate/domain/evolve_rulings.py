@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import evolve_checks, matching, rulings
+from smgate.domain import evolve_checks, exposure, matching, readings, rulings
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
-from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout
+from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout, Wave
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 
@@ -152,6 +152,36 @@ def _rollout_approved(fleet: Fleet, recorded: Recorded, event: rulings.RolloutAp
 def _rollout_started(fleet: Fleet, recorded: Recorded, event: rulings.RolloutStarted) -> None:
     rollout = _set_phase(fleet, recorded, event.rollout, "running")
     rollout.since_led_us = fleet.led_us(recorded.at_us)
+    before = fleet.rollouts.get(rollout.plan.supersedes or "")
+    if before is not None and before.halted_code == "superseded":
+        _carry_over(fleet, before, rollout)
+
+
+def _carry_over(fleet: Fleet, before: Rollout, rollout: Rollout) -> None:
+    """The grants of a superseded rollout are from now on its successor's: none starts anew."""
+    taken = [
+        (name, grant)
+        for name, unit in sorted(fleet.units.items())
+        for grant in unit.grants
+        if grant.rollout == before.plan.id
+    ]
+    units = tuple(dict.fromkeys(name for name, _ in taken))
+    baked = [
+        unit for unit in map(fleet.units.__getitem__, units) if exposure.good(fleet, unit, before)
+    ]
+    rollout.carried_keys = frozenset(
+        key for unit in baked for key in readings.launch_keys(fleet, unit) or ()
+    )
+    for _, grant in taken:
+        grant.rollout = rollout.plan.id
+    rollout.carried = Wave(
+        number=-1,
+        units=units,
+        eligible=len(units),
+        position=rollout.phase_position,
+        since_led_us=rollout.since_led_us,
+        verdict="passed",
+    )
 
 
 def _rollout_paused(fleet: Fleet, recorded: Recorded, event: rulings.RolloutPaused) -> None:
@@ -172,7 +202,9 @@ def _rollout_halted(fleet: Fleet, recorded: Recorded, event: rulings.RolloutHalt
 
 
 def _rollout_aborted(fleet: Fleet, recorded: Recorded, event: rulings.RolloutAborted) -> None:
-    _set_phase(fleet, recorded, event.rollout, "aborted")
+    aborted = _set_phase(fleet, recorded, event.rollout, "aborted")
+    if event.code != "by_person":
+        aborted.halted_code = event.code
 
 
 HANDLERS: dict[type, Handler] = {

@@ -163,8 +163,7 @@ def in_flight(fleet: Fleet, rollout: Rollout) -> int:
     if counted is None:
         counted = sum(
             (unit := fleet.units.get(name)) is not None and _flies(fleet, unit, rollout)
-            for wave in rollout.waves
-            for name in wave.units
+            for name in {name for wave in rollout.watched for name in wave.units}
         )
         fleet.counted["in_flight", rollout.plan.id] = counted
     return counted

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from smgate.domain import cohort, context, readings, rules, rules_start
+from smgate.domain import cohort, context, exposure, readings, rules, rules_start
 from smgate.domain.rules_start import ALL_PERCENT
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 
@@ -45,14 +45,47 @@ def _could_join(fleet: Fleet, rollout: Rollout, unit: str, now_us: int) -> bool:
 
 
 def opening(fleet: Fleet, rollout: Rollout, names: Iterable[str]) -> tuple[str, ...]:
-    """The members of the next wave, out of the eligible units."""
+    """The members of the next wave, out of the eligible units.
+
+    A rollout that superseded another begins where that one stood. What it carried over and has
+    baked is taken in at once, and the rest of that first; units of those kernel keys are counted
+    apart from others, so that they go on from what they had reached and a new key has its canaries.
+    """
+    order = cohort.in_cohort_order(rollout.plan.id, names)
+    carried = {
+        unit
+        for unit in order
+        if not any(unit in wave.members for wave in rollout.waves)
+        and exposure.granted_by(fleet, fleet.units[unit], rollout) is not None
+    }
+    baked = [u for u in order if u in carried and exposure.good(fleet, fleet.units[u], rollout)]
+    known: list[str] = []
+    new: list[str] = []
+    for unit in order:
+        keys = readings.launch_keys(fleet, fleet.units[unit]) or {""}
+        (known if keys <= rollout.carried_keys else new).append(unit)
+    return (
+        *baked,
+        *_widening(fleet, rollout, known, baked=baked, carried=carried),
+        *_widening(fleet, rollout, new, baked=(), carried=carried),
+    )
+
+
+def _widening(
+    fleet: Fleet,
+    rollout: Rollout,
+    order: Sequence[str],
+    *,
+    baked: Sequence[str],
+    carried: set[str],
+) -> tuple[str, ...]:
     plan = rollout.plan
-    before = {unit for wave in rollout.waves for unit in wave.units}
-    order = cohort.in_cohort_order(plan.id, names)
+    before = {unit for wave in rollout.waves for unit in wave.units}.union(baked)
     taken = [unit for unit in order if unit in before]
     fresh = [unit for unit in order if unit not in before]
     if plan.spread_by != "none":
         fresh = cohort.spread(fresh, {u: domains(fleet, rollout, u) for u in fresh})
+    fresh.sort(key=lambda unit: unit not in carried)
     weights = {unit: gpu_count(fleet.units[unit]) for unit in order}
     return cohort.next_members(plan.waves[len(rollout.waves)], fresh, taken=taken, weights=weights)
 
@@ -78,7 +111,8 @@ def joining(
     if not fresh or room == 0:
         return ()
     if planned.percent is not None and planned.percent < ALL_PERCENT:
-        fresh = _before_the_last(fleet, rollout, fresh)
+        # What was carried over stands at any place, so no place says who came late.
+        fresh = [] if rollout.carried else _before_the_last(fleet, rollout, fresh)
     found = [
         name
         for name in cohort.in_cohort_order(rollout.plan.id, fresh)

@@ -153,6 +153,11 @@ class RolloutPlan:
     """A wave fails at or above this share of bad outcomes, once `min_sample` is reached."""
     failures_max: int = 1
     """A wave fails at this many bad outcomes, whatever the sample."""
+    supersedes: str | None = None
+    """A rollout of the same gate and SM that starting this one ends. Its grants are carried over."""
+    on_new_build: Literal["hold", "canary", "trust_pool"] = "canary"
+    """Once it completed: what a kernel key it did not run needs. A rollout of its own (`canary`; and
+    `hold`, which says that it is not wanted yet), or only to be qualified on the pool."""
     wave_timeout_s: int = 7 * 86400
     rollout_timeout_s: int = 30 * 86400
 

@@ -38,6 +38,7 @@ def _refuse_phase(rollout: Rollout, verb: str, next_step: str) -> RejectedError:
 def _propose(fleet: Fleet, command: commands.ProposeRollout, by: str) -> tuple[Event, ...]:
     plan = command.plan
     policy.validate_plan(plan, fleet.gates)
+    _check_superseded(fleet, plan)
     before = fleet.rollouts.get(plan.id)
     if before is not None:
         if before.plan == plan and before.author == by and before.phase == "proposed":
@@ -48,6 +49,20 @@ def _propose(fleet: Fleet, command: commands.ProposeRollout, by: str) -> tuple[E
             next_step="Give the plan another id: its id is also the salt of its cohorts.",
         )
     return (rulings.RolloutProposed(plan=plan, author=by, reason=command.reason),)
+
+
+def _check_superseded(fleet: Fleet, plan: policy.RolloutPlan) -> None:
+    """Refuse a plan that supersedes what it cannot take over from."""
+    if plan.supersedes is None:
+        return
+    other = find_rollout(fleet, plan.supersedes).plan
+    if other.id == plan.id or (other.gate, other.sm) != (plan.gate, plan.sm):
+        raise RejectedError(
+            code="bad_policy",
+            message=f"Rollout {plan.id} cannot supersede {other.id}, "
+            f"which is of gate {other.gate} on SM {other.sm}.",
+            next_step="Name another rollout of the same gate and SM.",
+        )
 
 
 def _approve(fleet: Fleet, command: commands.ApproveRollout, by: str) -> tuple[Event, ...]:
@@ -79,17 +94,24 @@ def _start(fleet: Fleet, command: commands.StartRollout, by: str) -> tuple[Event
             if rollout.phase == "paused"
             else "Propose a new one.",
         )
+    ended: list[Event] = []
     for other in fleet.rollouts.values():
-        if other.phase in ("running", "paused") and (other.plan.gate, other.plan.sm) == (
+        if other.phase in ("running", "paused") and other.plan.id == rollout.plan.supersedes:
+            ended.append(
+                rulings.RolloutAborted(
+                    rollout=other.plan.id, code="superseded", reason=command.reason
+                )
+            )
+        elif other.phase in ("running", "paused") and (other.plan.gate, other.plan.sm) == (
             rollout.plan.gate,
             rollout.plan.sm,
         ):
             raise RejectedError(
                 code="rollout_busy",
                 message=f"Rollout {other.plan.id} is {other.phase} on SM {other.plan.sm}.",
-                next_step="Let it finish, or abort it first.",
+                next_step="Let it finish, abort it first, or name it in supersedes.",
             )
-    return (rulings.RolloutStarted(rollout=rollout.plan.id, reason=command.reason),)
+    return (*ended, rulings.RolloutStarted(rollout=rollout.plan.id, reason=command.reason))
 
 
 def _pause(fleet: Fleet, command: commands.PauseRollout, by: str) -> tuple[Event, ...]:

@@ -69,28 +69,46 @@ def _granted_by(grant: Grant) -> str:
 
 
 def completed_for(ctx: Context) -> Rollout | None:
-    """A completed rollout that covers the unit and ran its key: to the whole selector, or to it."""
-    keys = ctx.kernel_keys
-    if keys is None or all(r.phase != "completed" for r in ctx.fleet.rollouts.values()):
+    """A completed rollout by which this unit may have its key: it ran it, or trusts the pool."""
+    keys, done = ctx.kernel_keys, _completed(ctx)
+    if keys is None or not done:
         return None
-    for rollout in sorted(ctx.fleet.rollouts.values(), key=lambda r: -r.position):
-        if (
-            rollout.phase == "completed"
-            and set(keys) <= set(rollout.completed_keys)
-            and covers(rollout, ctx)
-            and (
-                rollout.plan.waves[-1].percent == ALL_PERCENT
-                or any(ctx.unit.id in wave.members for wave in rollout.waves)
-            )
-        ):
+    for rollout in done:
+        if set(keys) <= set(rollout.completed_keys):
             return rollout
-    return None
+    newest = done[0]
+    return newest if newest.plan.on_new_build == "trust_pool" and not _later(ctx, newest) else None
+
+
+def _completed(ctx: Context) -> list[Rollout]:
+    """Completed rollouts that took this unit in, by their whole selector or by name: newest first."""
+    found = [
+        rollout
+        for rollout in ctx.fleet.rollouts.values()
+        if rollout.phase == "completed"
+        and covers(rollout, ctx)
+        and (
+            rollout.plan.waves[-1].percent == ALL_PERCENT
+            or any(ctx.unit.id in wave.units for wave in rollout.waves)
+        )
+    ]
+    return sorted(found, key=lambda rollout: -rollout.position)
+
+
+def _later(ctx: Context, than: Rollout) -> bool:
+    """True if a rollout was begun for this unit since: then its canaries decide, not the pool."""
+    return any(
+        rollout.phase in ("running", "paused", "halted")
+        and rollout.position > than.position
+        and covers(rollout, ctx)
+        for rollout in ctx.fleet.rollouts.values()
+    )
 
 
 def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
     rollout = rollout_of(ctx)
     if rollout is None:
-        yield "no_rollout", "No rollout covers this unit and its kernel key."
+        yield "no_rollout", _nobody_speaks(ctx)
         return
     name = rollout.plan.id
     if rollout.phase == "proposed":
@@ -117,6 +135,13 @@ def _no_wave_yet(rollout: Rollout) -> str:
     if opened < len(rollout.plan.waves):
         return f"The wave of rollout {name} that has this unit is not open yet."
     return f"The last wave of rollout {name} had taken its members before this unit could join."
+
+
+def _nobody_speaks(ctx: Context) -> str:
+    done = _completed(ctx)
+    if done and done[0].plan.on_new_build == "hold":
+        return f"Rollout {done[0].plan.id} completed without this kernel key and holds new builds."
+    return "No rollout covers this unit and its kernel key."
 
 
 def _fleet_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
@@ -225,6 +250,12 @@ ORDER = (
 """The table's order of rule 16; the first that holds is the unit's code, `also` has the rest."""
 
 
+def _stands_by(ctx: Context, done: Rollout) -> str:
+    if set(ctx.kernel_keys or ()) <= set(done.completed_keys):
+        return f"Rollout {done.plan.id} completed with this kernel key."
+    return f"Rollout {done.plan.id} completed and trusts the pool, which qualified this kernel key."
+
+
 def start(ctx: Context) -> Answer:
     """Rules 15 (standing), 16 and 17: a candidate SM without a grant."""
     found = refusals(ctx)
@@ -241,7 +272,7 @@ def start(ctx: Context) -> Answer:
     return Answer(
         kind="target",
         code="standing" if done is not None else "granted",
-        sentence=f"Rollout {done.plan.id} completed with this kernel key."
+        sentence=_stands_by(ctx, done)
         if done is not None
         else "Its wave is open and nothing stands against it.",
         facts=positions,

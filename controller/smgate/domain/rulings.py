@@ -249,10 +249,14 @@ class RolloutHalted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutAborted:
-    """Ended by a person; grants that stand keep standing."""
+    """Ended by a person; grants that stand keep standing.
+
+    The code `superseded` says that another rollout took them over.
+    """
 
     rollout: str
     reason: str
+    code: str = "by_person"
 
 
 Ruling = (

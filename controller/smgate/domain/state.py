@@ -253,11 +253,20 @@ class Rollout:
     waves: list[Wave] = field(default_factory=list)
     completed_keys: tuple[str, ...] = ()
     halted_code: str | None = None
+    carried: Wave | None = None
+    """Units whose grants it took over from the rollout it supersedes: passed there, watched here."""
+    carried_keys: frozenset[str] = frozenset()
+    """Kernel keys that had baked there: of these it goes on, of any other it begins anew."""
 
     @property
     def open_wave(self) -> Wave | None:
         """The wave that has no verdict yet."""
         return self.waves[-1] if self.waves and self.waves[-1].verdict is None else None
+
+    @property
+    def watched(self) -> list[Wave]:
+        """Its waves, and before them what it carried over: a bad sign there is its own."""
+        return self.waves if self.carried is None else [self.carried, *self.waves]
 
     @property
     def ended(self) -> bool:

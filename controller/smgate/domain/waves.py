@@ -140,7 +140,7 @@ def _end_wave(
 def judge(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
     """What the outcomes so far mean for a running or paused rollout."""
     wave = rollout.open_wave
-    if rollout.phase not in ("running", "paused") or not rollout.waves:
+    if rollout.phase not in ("running", "paused") or not rollout.watched:
         return []
     trouble = _trouble(fleet, rollout)
     if trouble is not None:
@@ -163,7 +163,7 @@ def judge(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
 
 def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
     """A reason to halt now, in a pause too: a pause takes failures in."""
-    counted = [(wave, tally(fleet, rollout, wave)) for wave in rollout.waves]
+    counted = [(wave, tally(fleet, rollout, wave)) for wave in rollout.watched]
     for _, one in counted:
         for name in one.bad:
             unit = fleet.units.get(name)
@@ -172,7 +172,8 @@ def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
     for wave, one in counted:
         result, sentence = verdict(rollout, one)
         if result == "failed":
-            return "wave_failed", f"Wave {wave.number}: {sentence}"
+            name = "What was carried over" if wave is rollout.carried else f"Wave {wave.number}"
+            return "wave_failed", f"{name}: {sentence}"
     failed = {key for key, evidence in fleet.keys.items() if evidence.standing == "failed"}
     granted = sorted(failed & _granted_keys(fleet, rollout)) if failed else []
     if granted:
