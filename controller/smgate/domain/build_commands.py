@@ -37,6 +37,8 @@ def _gpu_set(fleet: Fleet, evidence: KeyEvidence, command: commands.RuleBuild) -
             next_step="Give either the node or the GPU UUIDs.",
         )
     bad = evolve_checks.failed_sets(fleet, evidence)
+    if command.ruling == "cleared":  # what is held for a proof can be forgotten too
+        bad = sorted({*bad, *(g for g, result in evidence.sets.items() if result.unproven)})
     asked = keys.gpu_set(command.gpu_uuids)
     found = [g for g in bad if g == asked or evidence.sets[g].node == command.node]
     if not found:

@@ -104,6 +104,11 @@ def release(fleet: Fleet) -> None:
             ]
             for one in sorted(ready, key=lambda one: one.position):
                 _count(fleet, evidence, gpus, one)
+    _note_waiting(fleet)
+
+
+def _note_waiting(fleet: Fleet) -> None:
+    """A probe version waits only as long as a result of it is held."""
     waiting = {one.fact.probe_version for one in proof.held(fleet)}
     for version in fleet.unproven_probes.keys() - waiting:
         del fleet.unproven_probes[version]
@@ -182,6 +187,7 @@ def lose_evidence(fleet: Fleet, key: str) -> None:
 def _forget(fleet: Fleet, evidence: KeyEvidence, gpus: GpuSet) -> None:
     """Nothing was measured here. Another set's failure on one of these GPUs is still remembered."""
     del evidence.sets[gpus]
+    _note_waiting(fleet)
     required = _required_checks(fleet, evidence.sm)
     failed = {u for g, result in evidence.sets.items() if _fails(result, required) for u in g}
     for uuid in gpus:

@@ -44,13 +44,21 @@ def proven(fleet: Fleet, gate: Gate, probe_version: str) -> bool:
 
 
 def lacks_baseline(fleet: Fleet, fact: CheckFinished) -> bool:
-    """True if a result waits for its probe version to pass on a baseline SM."""
-    return fleet.policy.baseline_proof == "required" and any(
-        fact.sm in gate.candidate_sms
-        and fact.check in gate.controlled_checks
-        and not proven(fleet, gate, fact.probe_version)
-        for gate in fleet.gates.values()
-    )
+    """True if a result waits for its probe version to pass on a baseline SM.
+
+    A baseline's own failure waits too: where the target is known to be right, a probe that never
+    passed is more likely the wrong one.
+    """
+    if fleet.policy.baseline_proof != "required":
+        return False
+    for gate in fleet.gates.values():
+        waits = fact.sm in gate.candidate_sms or (
+            fact.sm in gate.baseline_sms and fact.outcome != "passed"
+        )
+        controlled = fact.check in gate.controlled_checks
+        if waits and controlled and not proven(fleet, gate, fact.probe_version):
+            return True
+    return False
 
 
 def held(fleet: Fleet) -> Iterator[Unproven]:

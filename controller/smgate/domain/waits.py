@@ -239,7 +239,8 @@ def _unproven(fleet: Fleet, now_us: int) -> Iterator[Wait]:
             timeout_s=fleet.policy.confirm_timeout_s,
             sentence=f"Results of probe version {version} count for nothing yet: it has not passed "
             "the required checks on a baseline SM.",
-            next_step="Launch on a node of a baseline SM with this probe version, best in the pool.",
+            next_step="Launch on a node of a baseline SM with this probe version, best in the pool; "
+            "or forget what it measured: smgate build rule KEY --node NODE --as cleared",
         )
 
 

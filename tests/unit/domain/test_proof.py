@@ -106,6 +106,18 @@ def test_the_failures_of_a_broken_probe_leave_no_mark_on_its_successor(fleet):
     assert list(fleet.state.unproven_probes) == ["broken"]
 
 
+def test_what_a_broken_probe_measured_can_be_forgotten(fleet):
+    fleet.check("p1", outcome="failed", probe_version="broken")
+    rule = commands.RuleBuild(kernel_key=given.KEY, node="p1", ruling="node_fault", reason="r")
+    assert fleet.refuses(rule) == "no_failure"
+    assert len(unproven_waits(fleet)) == 1
+    fleet.orders(replace(rule, ruling="cleared"))
+    assert unproven_waits(fleet) == []
+    assert told(fleet)["results"] == []
+    proves(fleet, version="broken")
+    assert fleet.standing() == "unknown"
+
+
 def test_a_held_failure_is_not_hidden_by_a_later_pass(fleet):
     fleet.check("p1", outcome="failed")
     fleet.passes("p1", "p2", "p3")
@@ -132,6 +144,21 @@ def test_only_the_controlled_check_passed_on_a_baseline_proves_a_probe(fleet, wr
     assert fleet.standing() == "unknown"
     fleet.check("b1", sm="10.0")
     assert fleet.standing() == "qualified"
+
+
+def test_a_probe_that_fails_on_the_baseline_makes_that_no_suspect_until_another_proves_it(fleet):
+    fleet.check("b1", outcome="failed", sm="10.3")
+    assert fleet.state.keys[BASELINE_KEY].standing == "unknown"
+    assert fleet.state.gpu_memory == {}
+    fleet.node("b2", pool=True, sm="10.3")
+    proves(fleet, "b2")
+    assert fleet.state.keys[BASELINE_KEY].standing == "suspect"
+
+
+def test_a_proven_probe_that_fails_on_a_baseline_makes_its_key_suspect(fleet):
+    proves(fleet)
+    fleet.check("b1", outcome="failed", sm="10.3", gpu_uuids=("GPU-other",))
+    assert fleet.state.keys[BASELINE_KEY].standing == "suspect"
 
 
 def test_every_required_controlled_check_must_be_proven(fleet):
