@@ -67,6 +67,8 @@ def _left_to_target(fleet: Fleet, rank: Rank) -> bool:
     target = Pair(runner=gate.target, a2a=TARGET_A2A)
     if planned.dry_resolved is not None:  # SGLang's own answer, on that GPU
         return planned.dry_resolved == target
+    if not planned.argv_read:  # what it names is unknown, so what it resolves to is
+        return False
     alone = upstream.upstream_auto_of(
         sglang_version=planned.build.sglang_version or "",
         sm=sm,

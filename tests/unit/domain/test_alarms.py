@@ -146,6 +146,7 @@ def test_a_launch_that_sglang_would_put_on_the_target_is_uncontrolled_before_it_
         {"build": given.build(sglang_version="0.5.18")},
         {"dry_resolved": values.Pair(runner="auto", a2a="none")},
         {"asked_a2a": "deepep"},
+        {"argv_read": False},
         {"asked_runner": "triton"},
         {"model": given.NOT_PACKED, "model_digest": given.NOT_PACKED.digest},
         {"sm": "10.3"},
