@@ -42,7 +42,7 @@ NEXT_STEPS: Final = {
     "freeze": "smgate freeze lift {freeze}",
     "breaker_open": "smgate breaker show, then smgate breaker reset.",
     "build_not_qualified": "Run the checks on pool nodes: smgate build why {key}.",
-    "build_suspect": "Confirm or clear it on other pool nodes: smgate build why {key}.",
+    "build_suspect": "Run it on other pool nodes, or smgate build rule {key}; smgate build why {key}.",
     "evidence_old": "Run the checks again on pool nodes.",
     "known_issue_unevaluable": "Make the launch gate report the missing field.",
     "log_gap": "Wait for the node's full report; look at smgate-agent status there.",
