@@ -98,6 +98,21 @@ async def plan_ahead(request: fastapi.Request, _: Viewer, service: Service) -> f
     return await _answer(lambda: service.queries.plan_ahead(asked.plan))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfRequest:
+    """The body of `POST /v1/policy/whatif`."""
+
+    policy: policies.Policy
+    since: str
+
+
+@router.post("/policy/whatif")
+async def whatif(request: fastapi.Request, _: Viewer, service: Service) -> fastapi.Response:
+    """What another policy would have decided since then. Appends nothing."""
+    asked = strict.convert(strict.parse(await request.body()), WhatIfRequest, code="bad_policy")
+    return await _answer(lambda: service.queries.whatif(asked.policy, since=asked.since))
+
+
 @router.get("/builds")
 async def builds(_: Viewer, service: Service) -> fastapi.Response:
     """Kernel keys and announced images."""

@@ -150,6 +150,11 @@ def items_of(body: Row) -> list[Row]:
     return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
 
 
+def rows_in(value: object) -> list[Row]:
+    """The rows of a list within an answer; none where there is no list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def object_of(body: Row) -> Row:
     """The one thing of an answer about one thing."""
     item = body.get("item")

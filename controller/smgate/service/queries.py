@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import errors, history, policy, unit_commands, waits, why
+from smgate.domain import errors, history, policy as policies, unit_commands, waits, why
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, verify as log_verify
-from smgate.service import contacts, fold, histories, preview, refusal
+from smgate.service import contacts, fold, histories, preview, refusal, whatif
 from smgate.views import present, project, shape
 
 EVENTS_MAX: Final = 1_000
@@ -96,7 +96,7 @@ class Queries:
             at, rollout, kind="rollout", known=lambda f: f.rollouts, explain=why.explain_rollout
         )
 
-    def plan_ahead(self, plan: policy.RolloutPlan) -> Row:
+    def plan_ahead(self, plan: policies.RolloutPlan) -> Row:
         """What a rollout plan would do if it were proposed now. Appends nothing.
 
         Raises:
@@ -107,6 +107,18 @@ class Queries:
             taken = preview.snapshot(fleet)
         try:
             return {"apiVersion": "v1"} | preview.of_plan(taken, plan, now_us=now_us)
+        except errors.RejectedError as error:
+            raise refusal.of_domain(error) from error
+
+    def whatif(self, policy: policies.Policy, *, since: str) -> Row:
+        """What another policy would have decided since a position or time. Appends nothing.
+
+        Raises:
+            RefusedError: the policy is not valid, or that is too long ago.
+        """
+        position, _ = self._moment(since)
+        try:
+            return whatif.try_policy(self._store, policy, since=position)
         except errors.RejectedError as error:
             raise refusal.of_domain(error) from error
 
