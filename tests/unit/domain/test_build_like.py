@@ -147,6 +147,18 @@ def test_when_the_other_key_becomes_suspect_the_accepted_one_starts_nothing_and_
     assert (fleet.standing(), fleet.standing(AHEAD)) == ("qualified", "unknown")
 
 
+def test_when_a_person_confirms_a_failure_of_the_other_key_the_accepted_one_is_unknown(fleet):
+    fleet.node("p4", pool=True)
+    fleet.check("p4", outcome="failed")
+    fleet.passes(*given.POOL)
+    assert fleet.standing() == "qualified"
+    fleet.orders(accept())
+    fleet.orders(
+        commands.RuleBuild(kernel_key=given.KEY, ruling="confirmed", node="p4", reason="seen")
+    )
+    assert (fleet.standing(), fleet.standing(AHEAD)) == ("failed", "unknown")
+
+
 def test_an_accepted_key_is_suspect_by_its_own_failure_and_the_other_is_not(fleet):
     fleet.orders(accept())
     fleet.check("p1", outcome="failed", made=AHEAD)

@@ -99,6 +99,13 @@ def test_of_two_failures_one_that_is_a_nodes_own_leaves_the_key_suspect(fleet):
     assert fleet.standing() == "qualified"
 
 
+def test_of_three_failures_one_that_is_a_nodes_own_leaves_the_key_failed(fleet):
+    for node in ("p3", "p4", "p5"):
+        fleet.check(node, outcome="failed")
+    fleet.orders(rule("node_fault", "p4"))
+    assert fleet.standing() == "failed"
+
+
 def test_a_cleared_result_is_forgotten_and_must_be_measured_anew(fleet):
     fleet.check("p3", outcome="failed")
     assert memory(fleet, "p3") is not None

@@ -196,6 +196,13 @@ def test_when_proof_is_no_longer_required_what_was_held_counts(fleet):
     assert fleet.state.unproven_probes == {}
 
 
+def test_what_was_held_counts_in_the_order_it_was_measured(fleet):
+    fleet.check("p1", outcome="failed", probe_version="1")
+    fleet.check("p1", probe_version="2")
+    fleet.orders(commands.PublishPolicy(policy=policy.Policy(), reason="no baseline here"))
+    assert [wait.code for wait in fleet.waits if wait.code == "flaky"] == ["flaky"]
+
+
 def test_requiring_proof_takes_nothing_back():
     made = given.Fleet().enforce().qualified()
     required = policy.Policy(baseline_proof="required")
