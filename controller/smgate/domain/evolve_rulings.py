@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import evolve_checks, exposure, matching, readings, rulings
+from smgate.domain import evolve_checks, matching, rulings, takeover
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
-from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout, Wave
+from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 
@@ -154,34 +154,7 @@ def _rollout_started(fleet: Fleet, recorded: Recorded, event: rulings.RolloutSta
     rollout.since_led_us = fleet.led_us(recorded.at_us)
     before = fleet.rollouts.get(rollout.plan.supersedes or "")
     if before is not None and before.halted_code == "superseded":
-        _carry_over(fleet, before, rollout)
-
-
-def _carry_over(fleet: Fleet, before: Rollout, rollout: Rollout) -> None:
-    """The grants of a superseded rollout are from now on its successor's: none starts anew."""
-    taken = [
-        (name, grant)
-        for name, unit in sorted(fleet.units.items())
-        for grant in unit.grants
-        if grant.rollout == before.plan.id
-    ]
-    units = tuple(dict.fromkeys(name for name, _ in taken))
-    baked = [
-        unit for unit in map(fleet.units.__getitem__, units) if exposure.good(fleet, unit, before)
-    ]
-    rollout.carried_keys = frozenset(
-        key for unit in baked for key in readings.launch_keys(fleet, unit) or ()
-    )
-    for _, grant in taken:
-        grant.rollout = rollout.plan.id
-    rollout.carried = Wave(
-        number=-1,
-        units=units,
-        eligible=len(units),
-        position=rollout.phase_position,
-        since_led_us=rollout.since_led_us,
-        verdict="passed",
-    )
+        takeover.carry_over(fleet, before, rollout, baked=event.carried_keys)
 
 
 def _rollout_paused(fleet: Fleet, recorded: Recorded, event: rulings.RolloutPaused) -> None:

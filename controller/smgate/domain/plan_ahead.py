@@ -8,7 +8,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from smgate.domain import exposure, membership, plan_lint, policy, rules, rules_start, why
+from smgate.domain import (
+    exposure,
+    membership,
+    plan_lint,
+    policy,
+    rollout_commands,
+    rules,
+    rules_start,
+    takeover,
+    why,
+)
 from smgate.domain.state import Fleet, Rollout, Wave
 
 BLOCKED_SHOWN_MAX: Final = 200
@@ -28,11 +38,17 @@ def foresee(fleet: Fleet, plan: policy.RolloutPlan, now_us: int) -> dict[str, An
         RejectedError: the plan is not valid.
     """
     policy.validate_plan(plan, fleet.gates)
+    rollout_commands.check_superseded(fleet, plan)
     exists = plan.id in fleet.rollouts
     rollout = Rollout(
         plan=plan, author="", position=fleet.position + 1, since_led_us=0, phase="running"
     )
     fleet.rollouts[plan.id] = rollout
+    before = fleet.rollouts.get(plan.supersedes or "")
+    if before is not None and before.phase in ("running", "paused"):
+        baked = takeover.baked_keys(fleet, before)
+        takeover.carry_over(fleet, before, rollout, baked=baked)
+        before.phase = "aborted"
     fleet.counted.clear()
     fleet.outcomes.clear()
     exposed = {unit.id for unit in fleet.units.values() if _exposed(fleet, unit.id, plan.sm)}

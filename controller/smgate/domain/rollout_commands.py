@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from smgate.domain import commands, policy, rulings
+from smgate.domain import commands, policy, rulings, takeover
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout
@@ -38,7 +38,7 @@ def _refuse_phase(rollout: Rollout, verb: str, next_step: str) -> RejectedError:
 def _propose(fleet: Fleet, command: commands.ProposeRollout, by: str) -> tuple[Event, ...]:
     plan = command.plan
     policy.validate_plan(plan, fleet.gates)
-    _check_superseded(fleet, plan)
+    check_superseded(fleet, plan)
     before = fleet.rollouts.get(plan.id)
     if before is not None:
         if before.plan == plan and before.author == by and before.phase == "proposed":
@@ -51,12 +51,12 @@ def _propose(fleet: Fleet, command: commands.ProposeRollout, by: str) -> tuple[E
     return (rulings.RolloutProposed(plan=plan, author=by, reason=command.reason),)
 
 
-def _check_superseded(fleet: Fleet, plan: policy.RolloutPlan) -> None:
+def check_superseded(fleet: Fleet, plan: policy.RolloutPlan) -> None:
     """Refuse a plan that supersedes what it cannot take over from."""
     if plan.supersedes is None:
         return
     other = find_rollout(fleet, plan.supersedes).plan
-    if other.id == plan.id or (other.gate, other.sm) != (plan.gate, plan.sm):
+    if (other.gate, other.sm) != (plan.gate, plan.sm):
         raise RejectedError(
             code="bad_policy",
             message=f"Rollout {plan.id} cannot supersede {other.id}, "
@@ -95,8 +95,10 @@ def _start(fleet: Fleet, command: commands.StartRollout, by: str) -> tuple[Event
             else "Propose a new one.",
         )
     ended: list[Event] = []
+    carried: tuple[str, ...] = ()
     for other in fleet.rollouts.values():
         if other.phase in ("running", "paused") and other.plan.id == rollout.plan.supersedes:
+            carried = takeover.baked_keys(fleet, other)
             ended.append(
                 rulings.RolloutAborted(
                     rollout=other.plan.id, code="superseded", reason=command.reason
@@ -111,7 +113,10 @@ def _start(fleet: Fleet, command: commands.StartRollout, by: str) -> tuple[Event
                 message=f"Rollout {other.plan.id} is {other.phase} on SM {other.plan.sm}.",
                 next_step="Let it finish, abort it first, or name it in supersedes.",
             )
-    return (*ended, rulings.RolloutStarted(rollout=rollout.plan.id, reason=command.reason))
+    started = rulings.RolloutStarted(
+        rollout=rollout.plan.id, reason=command.reason, carried_keys=carried
+    )
+    return (*ended, started)
 
 
 def _pause(fleet: Fleet, command: commands.PauseRollout, by: str) -> tuple[Event, ...]:

@@ -215,10 +215,11 @@ class RolloutApproved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutStarted:
-    """The first wave may open."""
+    """The first wave may open. One that supersedes another goes on with the keys carried over."""
 
     rollout: str
     reason: str
+    carried_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import cohort, commands, decisions, facts, policy, values
+from smgate.domain import cohort, commands, decisions, facts, policy, state, values, waves
 
 
 def server(fleet, node, *, gpus=1, rack="r1", chassis=None):
@@ -217,3 +217,23 @@ def test_after_completion_a_new_unit_stands(fleet):
     assert joined(fleet) == []
     assert fleet.seen(decisions.Granted)[-1].code == "standing"
     assert fleet.told("b") == ("append", given.TARGET, "granted")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "pending", "verdict"),
+    [("ab", "", "c", "passed"), ("a", "b", "c", "inconclusive"), ("", "", "c", "running")],
+)
+def test_a_late_unit_without_an_outcome_changes_no_verdict(good, bad, pending, verdict):
+    plan = policy.RolloutPlan(
+        id="r1",
+        gate=given.GATE,
+        sm="10.7",
+        waves=(policy.Wave(percent=100),),
+        failures_max=9,
+        failure_percent=90,
+    )
+    rollout = state.Rollout(plan=plan, author="a", position=1, since_led_us=0)
+    counted = waves.Tally(
+        good=tuple(good), bad=tuple(bad), pending=tuple(pending), late=frozenset(pending)
+    )
+    assert waves.verdict(rollout, counted)[0] == verdict

@@ -104,3 +104,21 @@ def test_a_rollout_of_some_units_trusts_for_those_alone():
     fleet.launch("c", build=NEWER)
     assert fleet.told("a")[1] == given.TARGET
     assert fleet.told("c") == ("append", given.SAFE, "no_rollout")
+
+
+def test_a_rollout_that_was_halted_before_does_not_decide():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node(*NODES)
+    for node in NODES:
+        fleet.launch(node)
+    fleet.rollout("r0")
+    fleet.orders(commands.HaltRollout(rollout="r0", reason="too early"))
+    fleet.node("c")
+    fleet.launch("c")
+    fleet.rollout("r1", on_new_build="trust_pool")
+    fleet.restarts("c")
+    fleet.bakes("c", 600)
+    assert fleet.phase("r1") == "completed"
+    fleet.passes(*given.POOL, made=NEWER)
+    fleet.launch("a", build=NEWER)
+    assert fleet.told("a") == ("append", given.TARGET, "granted")

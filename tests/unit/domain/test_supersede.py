@@ -1,11 +1,12 @@
 """A rollout that takes over from another: what it ends, what it keeps, and what begins anew."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 from tests import given
 
-from smgate.domain import commands, decisions, exposure, facts, policy, rulings
+from smgate.domain import commands, decisions, exposure, facts, plan_ahead, policy, rulings
 
 NEWER = given.build(flashinfer_version="0.7.3")
 NODES = tuple("abcdefgh")
@@ -145,3 +146,20 @@ def test_a_key_that_had_not_baked_begins_anew_with_what_is_granted_already(fleet
     bake(fleet, *members(fleet, "r2", 0))
     assert fleet.verdicts("r2") == ["passed", None]
     assert len(members(fleet, "r2", 1)) == 3
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_the_waves_foreseen_are_the_waves_of_the_successor(fleet, changed):
+    half = half_done(fleet)
+    for node in sorted(set(NODES) - set(half)) if changed else ():
+        fleet.launch(node, build=NEWER)
+    plan = replace(
+        fleet.state.rollouts["r1"].plan, id="r2", supersedes="r1", waves=WAVES, max_in_flight=100
+    )
+    shown = plan_ahead.foresee(copy.deepcopy(fleet.state), plan, fleet.now_us)["waves"]
+    fleet.rollout("r2", waves=WAVES, supersedes="r1")
+    started = fleet.seen(rulings.RolloutStarted)[-1]
+    assert started.carried_keys == (given.KEY,)
+    opened = fleet.state.rollouts["r2"].waves
+    assert [wave.units for wave in opened] == [tuple(one["units"]) for one in shown[: len(opened)]]
+    assert len(opened) == (1 if changed else 3)
