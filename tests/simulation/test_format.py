@@ -22,6 +22,19 @@ VALIDATOR = jsonschema.Draft202012Validator(generated.ROOT)
 CANARY = (HERE / "scenarios" / "first_canary.yaml").read_text(encoding="utf-8")
 
 
+class _Quoting(yaml.SafeDumper):
+    """Quotes every text: what PyYAML leaves bare, such as 0E0, is a number in YAML 1.2."""
+
+
+_Quoting.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
+
+
+def _yaml(value: object) -> str:
+    return yaml.dump(value, Dumper=_Quoting, allow_unicode=True, width=1_000)
+
+
 def _value(text: str) -> Any:
     value, _ = yaml_lines.load(text)
     return value
@@ -73,7 +86,7 @@ def test_what_the_schema_accepts_the_reader_accepts(data: st.DataObject) -> None
     value = {"scenario": 1, "steps": [step]}
     VALIDATOR.validate(value)
     read = document.parse(json.dumps(value))
-    as_yaml = document.parse(yaml.safe_dump(value, allow_unicode=True, width=1_000))
+    as_yaml = document.parse(_yaml(value))
     [planned] = read.steps
     assert as_yaml.steps == (dataclasses.replace(planned, line=as_yaml.steps[0].line),)
     if isinstance(planned.step, document.CommandStep):
@@ -119,7 +132,7 @@ def test_an_unknown_field_is_refused_at_any_depth_with_its_line(
 ) -> None:
     spoiled = generated.replaced(_value(CANARY), (*path, "spoiled"), 1)
     assert not VALIDATOR.is_valid(spoiled)
-    for text in (json.dumps(spoiled, indent=1), yaml.safe_dump(spoiled, width=1_000)):
+    for text in (json.dumps(spoiled, indent=1), _yaml(spoiled)):
         error = _error(text)
         assert error.line == _line_of(text, "spoiled")
         assert "spoiled" in str(error)

@@ -79,6 +79,7 @@ HISTORY = [
     "episode_updated",
     "episode_closed",
     "wait_timed_out",
+    "node_retired",
 ]
 """The order in which the files tell one story."""
 

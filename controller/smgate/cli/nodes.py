@@ -41,3 +41,14 @@ def ls() -> asks.Listing:
 def show(node: NodeName) -> asks.Item:
     """Show one node."""
     return asks.Item(path=client.path("nodes", node), name=node, kind="node", table=TABLE)
+
+
+@verbs.changes(
+    NOUN,
+    "retire",
+    "node_retire",
+    examples=["smgate node retire gpu-0417 --reason 'sent back to the vendor'"],
+)
+def retire(node: NodeName) -> asks.Change:
+    """Say that a machine is gone: its units are no longer waited for. Enrolling brings it back."""
+    return asks.Change(fields={"node": node}, summary=f"Node {node} is retired.")

@@ -16,6 +16,15 @@ Direction = Literal["narrows", "widens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetireNode:
+    """Say that a machine is gone. Enrolling it again brings it back."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishGate:
     """Publish or replace a gate."""
 
@@ -284,7 +293,8 @@ class AbortRollout:
 
 
 Command = (
-    PublishGate
+    RetireNode
+    | PublishGate
     | SetGateMode
     | DisableGate
     | EnableGate
@@ -315,6 +325,7 @@ Command = (
 )
 
 NAMES: Final[dict[str, type]] = {
+    "node_retire": RetireNode,
     "gate_publish": PublishGate,
     "gate_mode": SetGateMode,
     "gate_disable": DisableGate,

@@ -189,6 +189,9 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
         ranks = unit.ranks
         for number in sorted(ranks):
             rank = ranks[number]
+            node = fleet.nodes.get(rank.node)
+            if number not in unit.launch.ranks and node is not None and node.retired:
+                continue  # a retired machine that is no rank of this launch is no member
             members.append(_ranked(fleet, rank, by_launch.get(rank.planned.launch_id)))
     read = next((m.architecture for m in members if m.architecture is not None), None)
     members.extend(

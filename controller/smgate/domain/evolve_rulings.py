@@ -20,6 +20,20 @@ def _node_enrolled(fleet: Fleet, recorded: Recorded, event: rulings.NodeEnrolled
     node.last_contact_us = max(node.last_contact_us, recorded.at_us)
 
 
+def _node_retired(fleet: Fleet, recorded: Recorded, event: rulings.NodeRetired) -> None:
+    node = fleet.nodes.get(event.node)
+    if node is None:
+        return
+    node.retired = True
+    node.silent = False
+    for name in fleet.node_units.get(event.node, ()):
+        unit = fleet.units[name]
+        nodes = {rank.node for rank in unit.known_ranks.values()}
+        gone = all(n not in fleet.nodes or fleet.nodes[n].retired for n in nodes)
+        if gone and not unit.live_instances():
+            unit.superseded = True
+
+
 def _gate_published(fleet: Fleet, recorded: Recorded, event: rulings.GatePublished) -> None:
     fleet.gates[event.gate.id] = event.gate
     evolve_checks.release(fleet)
@@ -182,6 +196,7 @@ def _rollout_aborted(fleet: Fleet, recorded: Recorded, event: rulings.RolloutAbo
 
 HANDLERS: dict[type, Handler] = {
     rulings.NodeEnrolled: _node_enrolled,
+    rulings.NodeRetired: _node_retired,
     rulings.GatePublished: _gate_published,
     rulings.GateModeSet: _gate_mode_set,
     rulings.GateDisabled: _gate_disabled,

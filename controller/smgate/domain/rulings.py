@@ -19,6 +19,14 @@ class NodeEnrolled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRetired:
+    """The machine is gone: said by a person, or by the leader of an ephemeral one long silent."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatePublished:
     """A gate was published or replaced."""
 
@@ -262,6 +270,7 @@ class RolloutAborted:
 
 Ruling = (
     NodeEnrolled
+    | NodeRetired
     | GatePublished
     | GateModeSet
     | GateDisabled

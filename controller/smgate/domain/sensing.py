@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smgate.domain import decisions
+from smgate.domain import decisions, rulings
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Node
 from smgate.domain.waits import SECOND_US
+
+EPHEMERAL_GONE_S = 86_400
+"""An autoscaled machine that was not heard for this long does not come back."""
+
+
+def _gone(node: Node, silence_us: int) -> bool:
+    ephemeral = node.reported is not None and node.reported.ephemeral
+    return ephemeral and silence_us >= EPHEMERAL_GONE_S * SECOND_US
 
 
 def last_contact_us(node: Node, contacts: Mapping[str, int]) -> int:
@@ -31,6 +39,9 @@ def sense(fleet: Fleet, *, contacts: Mapping[str, int], now_us: int) -> tuple[Ev
             continue
         last = last_contact_us(node, contacts)
         silent = now_us - last >= limit_us
+        if _gone(node, now_us - last):
+            found.append(rulings.NodeRetired(node=name, reason="Ephemeral, and silent for a day."))
+            continue
         if silent and not node.silent:
             found.append(decisions.NodeWentSilent(node=name, last_contact_us=last))
         elif not silent and node.silent:

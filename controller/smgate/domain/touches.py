@@ -24,7 +24,9 @@ OF_A_UNIT = (
     | decisions.Adopted
     | decisions.UnitDisagreed
 )
-OF_A_NODE = rulings.NodeEnrolled | decisions.NodeWentSilent | decisions.NodeReturned
+OF_A_NODE = (
+    rulings.NodeEnrolled | rulings.NodeRetired | decisions.NodeWentSilent | decisions.NodeReturned
+)
 OF_NOBODY = (
     decisions.EpisodeOpened
     | decisions.EpisodeUpdated

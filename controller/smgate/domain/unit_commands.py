@@ -1,4 +1,4 @@
-"""Commands about one unit."""
+"""Commands about one unit or one machine."""
 
 from __future__ import annotations
 
@@ -146,9 +146,21 @@ def _release(fleet: Fleet, command: commands.ReleaseUnit, by: str) -> tuple[Even
     return (rulings.OverrideReleased(unit=unit.id, reason=command.reason),)
 
 
+def _retire(fleet: Fleet, command: commands.RetireNode, by: str) -> tuple[Event, ...]:
+    node = fleet.nodes.get(command.node)
+    if node is None:
+        raise RejectedError(
+            code="unknown_node",
+            message=f"No node {command.node!r}.",
+            next_step="See `smgate node ls`.",
+        )
+    return () if node.retired else (rulings.NodeRetired(node=node.name, reason=command.reason),)
+
+
 Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
 
 HANDLERS: Final[dict[type, Handler]] = {
+    commands.RetireNode: _retire,
     commands.ExcludeUnit: _exclude,
     commands.IncludeUnit: _include,
     commands.PinUnit: _pin,

@@ -15,7 +15,10 @@ from smgate.domain.events import Event, Recorded
 from smgate.domain.evolve_checks import BAD_OUTCOMES
 from smgate.domain.state import Fleet
 
-SEEN: Final = (decisions.LeadershipTaken, decisions.NodeWentSilent, decisions.NodeReturned)
+SEEN: Final = (
+    *(decisions.LeadershipTaken, decisions.NodeWentSilent, decisions.NodeReturned),
+    rulings.NodeRetired,
+)
 """What a leader wrote down and did not decide."""
 HOLDS: Final = (
     decisions.BuildSuspected,

@@ -28,6 +28,7 @@ NAMES: Final[dict[str, type]] = {
     "override_applied": facts.OverrideApplied,
     "gap_noticed": facts.GapNoticed,
     "node_enrolled": rulings.NodeEnrolled,
+    "node_retired": rulings.NodeRetired,
     "gate_published": rulings.GatePublished,
     "gate_mode_set": rulings.GateModeSet,
     "gate_disabled": rulings.GateDisabled,

@@ -38,6 +38,7 @@ def every_command():
             kernel_key=given.KEY, ruling="cleared", node="a", reason="r"
         ),
         "build_accept": commands.AcceptBuild(kernel_key=given.KEY, like="x", reason="r"),
+        "node_retire": commands.RetireNode(node="a", reason="r"),
         "unit_exclude": commands.ExcludeUnit(unit="a", reason="r"),
         "unit_include": commands.IncludeUnit(unit="a", reason="r"),
         "unit_pin": commands.PinUnit(unit="a", direction="on", reason="r"),
