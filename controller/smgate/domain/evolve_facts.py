@@ -138,6 +138,10 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
         ended_before = False
     else:
         ended_before = not instance.live
+    if fact.state != "unhealthy":
+        instance.unhealthy_led_us = None
+    elif instance.unhealthy_led_us is None:
+        instance.unhealthy_led_us = fleet.led_us(recorded.at_us)
     instance.state = fact.state
     instance.launch_id = launch_id
     instance.node_rank = fact.node_rank

@@ -12,6 +12,7 @@ from smgate.domain import context, decisions, exposure, readings, rules, rules_e
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Grant, Rollout, Unit
 from smgate.domain.values import Pair
+from smgate.domain.waits import SECOND_US
 
 
 def adoptions(fleet: Fleet, names: Sequence[str]) -> list[Event]:
@@ -92,9 +93,9 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
     Asked of every grant, whatever the unit launched since: what went wrong with one key says
     nothing about a grant for another.
     """
-    policy = ctx.fleet.policy
-    if grant.failed_exits >= policy.crash_loop_exits:
-        return "fault_in_service", f"The server failed {grant.failed_exits} times on the target."
+    fault = _fault(ctx, grant)
+    if fault is not None:
+        return "fault_in_service", fault
     pin = ctx.unit.pin
     if pin is not None and pin.direction == "off":
         return "pinned_off", f"Pinned to the safe value: {pin.reason}"
@@ -109,6 +110,19 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
         if evidence is not None and evidence.standing == "failed":
             return "build_failed", rules_end.failed_sentence(key)
     return None, ""
+
+
+def _fault(ctx: context.Context, grant: Grant) -> str | None:
+    """What a granted server did that it must not do again: crash over and over, or hang."""
+    policy = ctx.fleet.policy
+    if grant.failed_exits >= policy.crash_loop_exits:
+        return f"The server failed {grant.failed_exits} times on the target."
+    since_us = ctx.fleet.led_us(ctx.now_us) - policy.hang_after_s * SECOND_US
+    hanging = (i.unhealthy_led_us for i in readings.hanging(ctx.fleet, ctx.unit))
+    hangs = any(at is not None and at <= since_us for at in hanging)
+    if hangs and grant is readings.grant_in_force(ctx.fleet, ctx.unit):
+        return f"The server hung for {policy.hang_after_s} s on the target."
+    return None
 
 
 def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:

@@ -92,6 +92,8 @@ class Policy:
     """How long an adopted unit may wait for a person's ruling before that is said."""
     exposure_limit_units: int | None = None
     """Most units per SM that may run the target: granted, adopted and uncontrolled together."""
+    hang_after_s: int = 900
+    """A server unhealthy for this long on the target hangs: a fault in service."""
     crash_loop_exits: int = 3
     """Failed exits on the target within one grant that are a fault in service."""
     breaker_bad_units: int = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Final
 
 from smgate.domain import keys, upstream
@@ -145,3 +146,11 @@ def is_fallback(fleet: Fleet, instance: Instance) -> bool:
     platforms = {r.planned.platform for r in launch.ranks.values()} if launch else set()
     reads_mxfp4 = any(m is not None and mxfp4_layout(m) != "none" for m in models)
     return (instance.mxfp4 is True or reads_mxfp4) and platforms <= {"cuda"}
+
+
+def hanging(fleet: Fleet, unit: Unit) -> Iterator[Instance]:
+    """Live servers on the target under a grant that do not answer as healthy ones do."""
+    if grant_in_force(fleet, unit) is not None:
+        for instance in unit.live_instances():
+            if instance.unhealthy_led_us is not None and on_target(fleet, instance):
+                yield instance

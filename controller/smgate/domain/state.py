@@ -93,6 +93,8 @@ class Instance:
     gpu_uuids: GpuSet = ()
     restarts: int = 0
     served: bool = False
+    unhealthy_led_us: int | None = None
+    """Since when it does not answer as a healthy server does."""
     effective: Pair | None = None
     architecture: str | None = None
     mxfp4: bool | None = None

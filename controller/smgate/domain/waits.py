@@ -63,6 +63,23 @@ def _wait(  # noqa: PLR0913  one keyword per field of the value
     )
 
 
+def _hanging(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
+    for instance in readings.hanging(fleet, unit):
+        assert instance.unhealthy_led_us is not None
+        yield _wait(
+            fleet,
+            now_us,
+            code="unhealthy",
+            subject=unit.id,
+            owner="unit owner",
+            since_led_us=instance.unhealthy_led_us,
+            position=instance.position,
+            timeout_s=fleet.policy.hang_after_s,
+            sentence=f"{instance.id} on {instance.node} is unhealthy on the target.",
+            next_step="Look at its log; it counts as a hang when the time is over.",
+        )
+
+
 def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
     """What one unit waits for."""
     policy = fleet.policy
@@ -95,6 +112,7 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             sentence="First seen already on the target; nobody has ruled on it.",
             next_step=f"smgate unit accept {unit.id}, or smgate unit take-back {unit.id}",
         )
+    yield from _hanging(fleet, unit, now_us)
     grant = readings.grant_in_force(fleet, unit)
     if grant is not None and unit.live and not exposure.runs_target(fleet, unit):
         yield _wait(
@@ -274,8 +292,8 @@ def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
         )
 
 
-QUIET = ("unit_launch", "wave")
-"""Waits whose end is an event of its own (`override_set`, `wave_judged`), not a time-out."""
+QUIET = ("unit_launch", "wave", "unhealthy")
+"""Waits whose end is an event of its own, not a time-out: `override_set`, `wave_judged`, `grant_ended`."""
 
 
 def timed_out(fleet: Fleet, found: list[Wait]) -> list[Event]:
