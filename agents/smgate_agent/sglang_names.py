@@ -1,55 +1,13 @@
 """SGLang's own names for runners and a2a backends, and what the agent may say about a server.
 
-A name outside these lists is reported as `other`: nothing a server prints travels as free text.
+A name outside the launch gate's lists is reported as `other`: nothing a server prints travels as free text.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-RUNNERS: Final = frozenset(
-    [
-        "auto",
-        "deep_gemm",
-        "triton",
-        "triton_kernel",
-        "flashinfer_trtllm",
-        "experimental_sgl_trtllm",
-        "flashinfer_trtllm_routed",
-        "flashinfer_cutlass",
-        "flashinfer_mxfp4",
-        "flashinfer_cutedsl",
-        "flashinfer_megamoe",
-        "cutlass",
-        "aiter",
-        "marlin",
-        "humming",
-        "experimental_sgl_marlin",
-        "lora_cutedsl",
-        "lora_triton",
-        "lora_marlin",
-        "hpc_ops",
-        "megamoe",
-        "intel_xpu",
-    ]
-)
-
-A2A_BACKENDS: Final = frozenset(
-    [
-        "none",
-        "deepep",
-        "mooncake",
-        "nixl",
-        "mori",
-        "ascend_fuseep",
-        "flashinfer",
-        "megamoe",
-        "deepep_v2",
-        "ascend_tp",
-        "pplx",
-        "flashinfer_megamoe",
-    ]
-)
+from smgate_agent.launch import flags
 
 OTHER: Final = "other"
 
@@ -62,12 +20,12 @@ MEGAMOE_A2A: Final = frozenset({"megamoe", "flashinfer_megamoe"})
 
 def runner(value: object) -> str | None:
     """The runner's wire name; None if there is no value at all."""
-    return _known(value, RUNNERS)
+    return _known(value, flags.RUNNERS)
 
 
 def a2a(value: object) -> str | None:
     """The a2a backend's wire name; None if there is no value at all."""
-    return _known(value, A2A_BACKENDS)
+    return _known(value, flags.A2A_BACKENDS)
 
 
 def _known(value: object, names: frozenset[str]) -> str | None:
