@@ -178,7 +178,7 @@ async def issue(request: fastapi.Request, _: Admin, service: Service) -> fastapi
             kind=asked.kind, subject=asked.subject, role=asked.role, ttl_s=asked.ttl_s
         )
     )
-    row = _token(issued.credential) | {"apiVersion": "v1", "token": issued.token}
+    row = credentials.row(issued.credential) | {"apiVersion": "v1", "token": issued.token}
     return answers.json(row, status=fastapi.status.HTTP_201_CREATED)
 
 
@@ -191,7 +191,7 @@ async def tokens(_: Admin, service: Service) -> fastapi.Response:
         position = service.folder.position
         return {
             "apiVersion": "v1",
-            "items": [_token(one) for one in listed],
+            "items": [credentials.row(one) for one in listed],
             "position": position,
         }
 
@@ -203,18 +203,6 @@ async def revoke(token_id: str, _: Admin, service: Service) -> fastapi.Response:
     """End a token."""
     ended = await concurrency.run_in_threadpool(service.credentials.revoke, token_id)
     return answers.json({"apiVersion": "v1", "id": token_id, "changed": ended})
-
-
-def _token(one: credentials.Credential) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "subject": one.subject,
-        "role": one.role,
-        "created_at": shape.iso(one.created_at_us),
-        "expires_at": shape.iso(one.expires_at_us),
-        "revoked_at": shape.iso(one.revoked_at_us),
-    }
 
 
 def _add_list(view: str) -> None:

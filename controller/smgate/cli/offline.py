@@ -139,18 +139,3 @@ def tokens(url: str, *, clock: clocks.Clock) -> Iterator[credentials.Credentials
             yield credentials.Credentials(opened, clock=clock)
         finally:
             opened.close()
-
-
-def token_row(one: credentials.Credential) -> dict[str, Any]:
-    """A token as the API lists it."""
-    from smgate.views import shape
-
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "subject": one.subject,
-        "role": one.role,
-        "created_at": shape.iso(one.created_at_us),
-        "expires_at": shape.iso(one.expires_at_us),
-        "revoked_at": shape.iso(one.revoked_at_us),
-    }

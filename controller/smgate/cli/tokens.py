@@ -73,9 +73,11 @@ def issue(
         given = {key: value for key, value in body.items() if value is not None}
         made = session.client.post(client.path("tokens"), given).body
     else:
+        from smgate.service import credentials
+
         with offline.tokens(database, clock=session.clock) as table:
             issued = table.issue(kind=kind, subject=name or "join", role=role, ttl_s=ttl_s)
-        made = {**offline.token_row(issued.credential), "token": issued.token}
+        made = {**credentials.row(issued.credential), "token": issued.token}
     if session.style.human:
         session.console.data(str(made["token"]))
         session.console.note("Printed once; only its hash is kept. Keep it in a file of mode 600.")
@@ -118,8 +120,10 @@ def ls(session: sessions.Session, database: Database = None) -> int:
         answer = session.client.get(client.path("tokens"))
         body, footer = answer.body, output.according_to(answer.body, answer.date)
     else:
+        from smgate.service import credentials
+
         with offline.tokens(database, clock=session.clock) as table:
-            rows = [offline.token_row(one) for one in table.list()]
+            rows = [credentials.row(one) for one in table.list()]
         body = {"apiVersion": "v1", "items": rows}
     output.listing(session.console, body, TABLE, session.style, footer=footer)
     return exit_codes.OK

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from smgate import clock as clock_module
 from smgate.log import database, tables
 from smgate.service import refusal
+from smgate.views import shape
 
 Kind = Literal["join", "node", "operator"]
 Role = Literal["viewer", "operator", "approver", "admin"]
@@ -211,6 +212,19 @@ class Credentials:
 
 _COLUMNS: Final = tuple(field.name for field in dataclasses.fields(Credential))
 _SELECT: Final = sa.select(*(_TABLE[name] for name in _COLUMNS))
+
+
+def row(one: Credential) -> dict[str, str | None]:
+    """A credential as lists show it; of its token nothing is known."""
+    return {
+        "id": one.id,
+        "kind": one.kind,
+        "subject": one.subject,
+        "role": one.role,
+        "created_at": shape.iso(one.created_at_us),
+        "expires_at": shape.iso(one.expires_at_us),
+        "revoked_at": shape.iso(one.revoked_at_us),
+    }
 
 
 def hash_of(token: str) -> str:
