@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smgate.domain import readings, upstream
+from smgate.domain import readings
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Grant, Rank, Rollout, Unit
 from smgate.domain.values import TARGET_A2A, Pair
@@ -69,15 +69,7 @@ def _left_to_target(fleet: Fleet, rank: Rank) -> bool:
         return planned.dry_resolved == target
     if not planned.argv_read:  # what it names is unknown, so what it resolves to is
         return False
-    alone = upstream.upstream_auto_of(
-        sglang_version=planned.build.sglang_version or "",
-        sm=sm,
-        torch_cuda=readings.torch_cuda(planned.build),
-        a2a=planned.asked_a2a or "none",
-        backend=planned.asked_runner or "auto",
-        architecture=model.architecture,
-        layout=readings.mxfp4_layout(model),
-    )
+    alone = readings.left_alone(planned, model, sm)
     return (alone.runner, alone.a2a) == (target.runner, target.a2a)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from smgate.domain import keys, upstream
+from smgate.domain.facts import LaunchPlanned
 from smgate.domain.state import Fleet, Grant, Instance, Rank, Unit
 from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model
 
@@ -154,3 +155,16 @@ def hanging(fleet: Fleet, unit: Unit) -> Iterator[Instance]:
         for instance in unit.live_instances():
             if instance.unhealthy_led_us is not None and on_target(fleet, instance):
                 yield instance
+
+
+def left_alone(planned: LaunchPlanned, model: Model, sm: str) -> upstream.Resolution:
+    """What SGLang would resolve by itself for this launch, by the model of its rules."""
+    return upstream.upstream_auto_of(
+        sglang_version=planned.build.sglang_version or "",
+        sm=sm,
+        torch_cuda=torch_cuda(planned.build),
+        a2a=planned.asked_a2a or "none",
+        backend=planned.asked_runner or "auto",
+        architecture=model.architecture,
+        layout=mxfp4_layout(model),
+    )

@@ -125,16 +125,7 @@ def left_alone(member: Member) -> upstream.Resolution | None:
     """What SGLang would resolve by itself for this member; None if too little is known."""
     if member.rank is None or member.model is None or not member.sms or None in member.sms:
         return None
-    planned = member.rank.planned
-    return upstream.upstream_auto_of(
-        sglang_version=planned.build.sglang_version or "",
-        sm=str(member.sms[0]),
-        torch_cuda=readings.torch_cuda(planned.build),
-        a2a=planned.asked_a2a or "none",
-        backend=planned.asked_runner or "auto",
-        architecture=member.model.architecture,
-        layout=readings.mxfp4_layout(member.model),
-    )
+    return readings.left_alone(member.rank.planned, member.model, str(member.sms[0]))
 
 
 def baseline_sm(ctx: Context, member: Member) -> Answer | None:
