@@ -197,6 +197,6 @@ def test_the_leader_on_sqlite_decides_what_the_scenario_shows(name: str, url: st
                 service.take(steps.pop(0))
         assert steps == []
         assert any(record.type == "override_set" for record in _stream(store))
-        assert _decisions(list(_stream(store))) == _decisions(list(_stream(run.store)))
+        assert _decisions(list(_stream(store))) == _decisions(list(_stream(run.core.store)))
     finally:
         store.close()
