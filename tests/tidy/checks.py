@@ -52,7 +52,7 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         if entry.is_dir():
             if not hidden and entry.name not in NOT_OURS and not entry.name.endswith(".egg-info"):
                 yield from _walk(entry)
-        else:
+        elif entry.name != ".git":  # in a worktree of git that is a file
             yield entry.relative_to(ROOT)
 
 
