@@ -28,7 +28,8 @@ class Tally:
     silent: tuple[str, ...] = ()
     """Nobody hears of these: nothing is waited for, and nothing is known that could pass."""
     late: frozenset[str] = frozenset()
-    """Those of `pending` and `silent` that came while the wave was open: it passes without them."""
+    """Those of `pending` and `silent` that the wave passes without: they came while it was open, or
+    were lost before they ever started on the target, and so hide nothing about it."""
 
     @property
     def sample(self) -> int:
@@ -51,7 +52,8 @@ def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
         bad=tuple(found["bad"]),
         pending=tuple(found["pending"]),
         silent=tuple(found["silent"]),
-        late=frozenset(wave.late.intersection((*found["pending"], *found["silent"]))),
+        late=frozenset(wave.late.intersection((*found["pending"], *found["silent"])))
+        | {name for name in found["silent"] if not _started(fleet.units[name])},
     )
 
 
@@ -75,6 +77,11 @@ def _taken_out(unit: Unit) -> bool:
 def _silent(fleet: Fleet, unit: Unit) -> bool:
     nodes = [fleet.nodes.get(rank.node) for rank in unit.known_ranks.values()]
     return any(node is None or node.silent for node in nodes)
+
+
+def _started(unit: Unit) -> bool:
+    """It was launched on what it was granted: from then on, silence may hide a bad sign."""
+    return any(grant.launched for grant in unit.grants)
 
 
 def fell_back(fleet: Fleet, unit: Unit) -> bool:

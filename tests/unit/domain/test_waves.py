@@ -314,16 +314,35 @@ def test_the_time_of_a_wave_stands_still_while_nobody_leads(canary):
     assert canary.phase() == "running"
 
 
-def test_a_wave_whose_other_members_went_silent_does_not_advance(fleet):
+def test_a_wave_whose_other_members_went_silent_on_the_target_does_not_advance(fleet):
     fleet.rollout(waves=[policy.Wave(count=2), policy.Wave(percent=100)])
     first, second = members(fleet)
     bake(fleet, first)
+    fleet.restarts(second)
     fleet.later(300, silent=second)
     assert fleet.verdicts() == ["inconclusive"]
     assert fleet.phase() == "paused"
     fleet.orders(commands.ExcludeUnit(unit=second, reason="dead"))
     fleet.orders(commands.ResumeRollout(rollout="r1", reason="go on"))
     assert fleet.verdicts() == ["passed", None]
+
+
+def test_a_member_lost_before_it_started_on_the_target_neither_passes_nor_blocks(fleet):
+    fleet.rollout(waves=[policy.Wave(count=2), policy.Wave(percent=100)])
+    first, second = members(fleet)
+    fleet.later(300, silent=second)
+    assert fleet.verdicts() == [None]
+    bake(fleet, first)
+    assert fleet.verdicts() == ["passed", None]
+    assert fleet.seen(decisions.WaveJudged)[0].good == (fleet.id(first),)
+
+
+def test_a_wave_of_which_every_member_was_lost_is_inconclusive(fleet):
+    fleet.rollout(waves=[policy.Wave(count=1), policy.Wave(percent=100)])
+    (only,) = members(fleet)
+    fleet.later(300, silent=only)
+    assert fleet.verdicts() == ["inconclusive"]
+    assert fleet.phase() == "paused"
 
 
 def test_a_member_that_a_person_takes_out_neither_passes_nor_blocks(fleet):
