@@ -17,6 +17,8 @@ from smgate.log import codec
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "events"
 FILES = sorted(FOLDER.iterdir())
 HISTORY = [
+    "change_asked",
+    "change_held",
     "gate_published",
     "policy_published",
     "gate_mode_set",
@@ -80,6 +82,9 @@ HISTORY = [
     "episode_closed",
     "wait_timed_out",
     "node_retired",
+    "break_glass_used",
+    "change_accepted",
+    "change_withdrawn",
 ]
 """The order in which the files tell one story."""
 
@@ -171,11 +176,13 @@ def test_a_payload_of_its_required_fields_alone_can_be_read():
         assert type(codec.decode(name, 1, json.dumps(least).encode())) is kind
 
 
-def test_a_policy_from_before_proofs_were_asked_for_asks_for_none():
+def test_a_policy_from_before_a_field_was_there_has_its_default():
     whole = json.loads(payload("policy_published"))
     assert whole["policy"].pop("baseline_proof") == "required"
+    assert whole["policy"].pop("change_timeout_s") == 604801
     read = codec.decode("policy_published", 1, json.dumps(whole).encode())
     assert read.policy.baseline_proof == "not_required"
+    assert read.policy.change_timeout_s == 7 * 86400
 
 
 @pytest.mark.parametrize(

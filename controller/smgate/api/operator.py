@@ -137,6 +137,18 @@ async def waits(_: Viewer, service: Service) -> fastapi.Response:
     return await _answer(service.queries.waits)
 
 
+@router.get("/changes")
+async def changes(_: Viewer, service: Service) -> fastapi.Response:
+    """The changes that wait for a person."""
+    return await _answer(service.queries.changes)
+
+
+@router.get("/changes/{name}")
+async def change(name: str, _: Viewer, service: Service) -> fastapi.Response:
+    """One change."""
+    return await _answer(lambda: service.queries.change(name))
+
+
 @router.get("/events")
 async def events(
     _: Viewer, service: Service, after: After = 0, limit: Limit = 100

@@ -17,6 +17,7 @@ LISTS: Final = {
     "gate": "gates",
     "issue": "issues",
     "freeze": "freezes",
+    "change": "changes",
 }
 """Where the names of each kind are listed."""
 _NAME_KEYS: Final = ("id", "name", "node", "key", "kernel_key")
@@ -109,3 +110,8 @@ def issues(incomplete: str) -> list[str]:
 def freezes(incomplete: str) -> list[str]:
     """Complete a freeze."""
     return _completed("freeze", incomplete)
+
+
+def changes(incomplete: str) -> list[str]:
+    """Complete a change that waits."""
+    return _completed("change", incomplete)

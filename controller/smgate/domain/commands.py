@@ -292,6 +292,24 @@ class AbortRollout:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptChange:
+    """Agree to a change that waits, as another person than who asked."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    change: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawChange:
+    """A change that waits is not wanted; a break-glass in force is undone."""
+
+    DIRECTION: ClassVar[Direction] = "narrows"
+    change: str
+    reason: str
+
+
 Command = (
     RetireNode
     | PublishGate
@@ -322,6 +340,8 @@ Command = (
     | ResumeRollout
     | HaltRollout
     | AbortRollout
+    | AcceptChange
+    | WithdrawChange
 )
 
 NAMES: Final[dict[str, type]] = {
@@ -354,6 +374,8 @@ NAMES: Final[dict[str, type]] = {
     "rollout_resume": ResumeRollout,
     "rollout_halt": HaltRollout,
     "rollout_abort": AbortRollout,
+    "change_accept": AcceptChange,
+    "change_withdraw": WithdrawChange,
 }
 """Public name of each command: the CLI's noun and verb, the API's `type`, the scenario's key."""
 

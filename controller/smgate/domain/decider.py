@@ -11,6 +11,7 @@ from typing import Any, Final
 from smgate.domain import (
     announced,
     build_commands,
+    change_commands,
     commands,
     policy,
     rollout_commands,
@@ -245,6 +246,13 @@ def _reset_breaker(fleet: Fleet, command: commands.ResetBreaker, by: str) -> tup
     return (rulings.BreakerReset(reason=command.reason),)
 
 
+def _accept_change(fleet: Fleet, command: commands.AcceptChange, by: str) -> tuple[Event, ...]:
+    def anew(asked: commands.Command, author: str) -> tuple[Event, ...]:
+        return _HANDLERS[type(asked)](fleet, asked, author)
+
+    return change_commands.accept(fleet, command, by, anew=anew)
+
+
 Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
 
 _HANDLERS: Final[dict[type, Handler]] = {
@@ -259,6 +267,8 @@ _HANDLERS: Final[dict[type, Handler]] = {
     commands.DeclareFreeze: _declare_freeze,
     commands.LiftFreeze: _lift_freeze,
     commands.ResetBreaker: _reset_breaker,
+    commands.AcceptChange: _accept_change,
+    commands.WithdrawChange: change_commands.withdraw,
     **build_commands.HANDLERS,
     **unit_commands.HANDLERS,
     **rollout_commands.HANDLERS,

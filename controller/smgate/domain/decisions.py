@@ -227,6 +227,24 @@ class UnitDisagreed:
     pairs: tuple[Pair, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeHeld:
+    """What the controller would do next needs a person: it waits for `change accept`."""
+
+    code: str
+    """Why it is held, such as `drain`, `change_limit`, `no_cause`."""
+    subject: str
+    """What it is about, such as a kernel key."""
+    units: tuple[str, ...]
+    sentence: str
+    would: str
+    """What accepting it costs, as a sentence."""
+    numbers: dict[str, float]
+    """The same in numbers, by name."""
+    timeout_s: int
+    """How long it may wait before that is said."""
+
+
 Decision = (
     LeadershipTaken
     | NodeWentSilent
@@ -250,4 +268,5 @@ Decision = (
     | WaitTimedOut
     | Adopted
     | UnitDisagreed
+    | ChangeHeld
 )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from smgate.domain import evolve_decisions, evolve_facts, evolve_rulings, touches
+from smgate.domain import (
+    evolve_changes,
+    evolve_decisions,
+    evolve_facts,
+    evolve_rulings,
+    touches,
+)
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 
@@ -12,6 +18,7 @@ _HANDLERS = {
     **evolve_facts.HANDLERS,
     **evolve_rulings.HANDLERS,
     **evolve_decisions.HANDLERS,
+    **evolve_changes.HANDLERS,
 }
 """One handler per event class; a test holds the keys equal to the union `events.Event`."""
 
@@ -27,6 +34,8 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     fleet.now_us = max(fleet.now_us, recorded.at_us)
     fleet.events_total[type(recorded.event).__name__] += 1
     before = touches.concerned(fleet, recorded)
+    if fleet.changes:
+        evolve_changes.watch(fleet, recorded)
     _HANDLERS[type(recorded.event)](fleet, recorded, recorded.event)
     touches.mark(fleet, before, touches.concerned(fleet, recorded))
     fleet.counted.clear()

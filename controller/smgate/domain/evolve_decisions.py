@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from smgate.domain import decisions, evolve_checks
+from smgate.domain import decisions, evolve_changes, evolve_checks
 from smgate.domain.events import Recorded
 from smgate.domain.state import Episode, Fleet, Grant, Wave
 from smgate.domain.state_evidence import WantedCheck
@@ -38,6 +38,8 @@ def _stop_clocks(fleet: Fleet, led_us: int) -> None:
             result.flaky_led_us = min(result.flaky_led_us, led_us)
     for probe in fleet.unproven_probes.values():
         probe.since_led_us = min(probe.since_led_us, led_us)
+    for change in fleet.changes.values():
+        change.since_led_us = min(change.since_led_us, led_us)
     fleet.bad_signs[:] = [(min(at, led_us), unit) for at, unit in fleet.bad_signs]
 
 
@@ -202,6 +204,10 @@ def _timed_out(fleet: Fleet, recorded: Recorded, event: decisions.WaitTimedOut) 
         for wanted in fleet.wanted.values():
             if f"{wanted.kernel_key}/{wanted.launch_id}" == event.subject:
                 wanted.abandoned = True
+    elif event.code == "change_asked":
+        evolve_changes.end(fleet, recorded, event.subject, "lapsed")
+    elif event.code == "break_glass":
+        evolve_changes.end(fleet, recorded, event.subject, "undone")
 
 
 def _adopted(fleet: Fleet, recorded: Recorded, event: decisions.Adopted) -> None:

@@ -14,7 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 
-from smgate.domain import alarms, decisions, evidence, grants, rules, waits, waves
+from smgate.domain import (
+    alarms,
+    break_glass,
+    decisions,
+    evidence,
+    grants,
+    rules,
+    waits,
+    waves,
+)
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.waits import SECOND_US
@@ -73,6 +82,16 @@ def _breaker(look: Look) -> list[Event]:
     if len(units) < fleet.policy.breaker_bad_units:
         return []
     return [decisions.BreakerTripped(units=tuple(units), window_s=fleet.policy.breaker_window_s)]
+
+
+def _run_out(look: Look) -> list[Event]:
+    """Break-glasses whose time has run out: each ends with what puts back what it changed."""
+    fleet = look.fleet
+    glasses = [w for w in waits.of_changes(fleet, look.now_us) if w.code == "break_glass"]
+    found: list[Event] = []
+    for ended in waits.timed_out(fleet, glasses):
+        found += [ended, *break_glass.putting_back(fleet, fleet.changes[ended.subject])]
+    return found
 
 
 def _judgements(look: Look) -> list[Event]:
@@ -160,6 +179,7 @@ def _said(event: decisions.OverrideSet) -> tuple[object, ...]:
 Stage = Callable[[Look], list[Event]]
 
 STAGES: tuple[Stage, ...] = (
+    _run_out,
     lambda look: grants.disagreements(look.fleet, look.units),
     lambda look: evidence.standings(look.fleet),
     lambda look: grants.endings(look.fleet, look.units, look.now_us),
@@ -171,7 +191,7 @@ STAGES: tuple[Stage, ...] = (
     _overrides,
     lambda look: grants.adoptions(look.fleet, look.units),
     lambda look: alarms.episodes(look.fleet, look.conditions(), look.now_us),
-    lambda look: waits.timed_out(look.fleet, look.waits()),
+    lambda look: [*waits.timed_out(look.fleet, look.waits())],
 )
 """In this order: bad news first, then what it ends, then what may open, then what units are told."""
 

@@ -90,6 +90,8 @@ class Policy:
     """How long a grant may wait for its owner's restart before that is said."""
     adoption_timeout_s: int = 7 * 86400
     """How long an adopted unit may wait for a person's ruling before that is said."""
+    change_timeout_s: int = 7 * 86400
+    """How long a change that a person asked for waits for another; then it lapses."""
     exposure_limit_units: int | None = None
     """Most units per SM that may run the target: granted, adopted and uncontrolled together."""
     hang_after_s: int = 900

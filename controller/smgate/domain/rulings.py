@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.values import Mode
@@ -268,6 +268,51 @@ class RolloutAborted:
     code: str = "by_person"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAsked:
+    """A person asked for a widening command. It takes effect when another person accepts it."""
+
+    command: str
+    body: dict[str, Any]
+    """The command's fields but its reason."""
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAccepted:
+    """Another person agreed; what follows from it is recorded with it. No `author`: the controller's."""
+
+    change: str
+    author: str | None
+    accepted_by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeWithdrawn:
+    """It is not wanted any more. A break-glass in force is undone with it."""
+
+    change: str
+    reason: str
+    code: str = "by_person"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakGlassUsed:
+    """One person widens alone, for a time. The next `events` events are what that came to."""
+
+    command: str
+    body: dict[str, Any]
+    """The command's fields but its reason."""
+    by: str
+    reason: str
+    expires_s: int
+    events: int
+    undo: str
+    """What happens when the time runs out and nobody else has accepted it."""
+
+
 Ruling = (
     NodeEnrolled
     | NodeRetired
@@ -298,4 +343,8 @@ Ruling = (
     | RolloutResumed
     | RolloutHalted
     | RolloutAborted
+    | ChangeAsked
+    | ChangeAccepted
+    | ChangeWithdrawn
+    | BreakGlassUsed
 )

@@ -16,6 +16,7 @@ from smgate.domain.facts import LaunchPlanned, NodeReported, OverrideApplied
 from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
+from smgate.domain.state_changes import Change
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
 from smgate.domain.values import GivenFor, Mode, Model, Pair
 
@@ -341,6 +342,8 @@ class Fleet:
     wanted: dict[tuple[str, str], WantedCheck] = field(default_factory=dict)
     launch_wants: dict[str, list[WantedCheck]] = field(default_factory=dict)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
+    changes: dict[str, Change] = field(default_factory=dict)
+    """Changes that wait for a person, and those that did, by id."""
     episodes: dict[str, Episode] = field(default_factory=dict)
     timed_out: set[str] = field(default_factory=set)
     fallbacks_total: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -32,6 +32,8 @@ OF_NOBODY = (
     | decisions.EpisodeUpdated
     | decisions.EpisodeClosed
     | rulings.BuildAnnounced
+    | rulings.ChangeAsked
+    | rulings.BreakGlassUsed
 )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from smgate.domain import decisions, exposure, readings
-from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout, Unit
 from smgate.domain.state_evidence import KeyEvidence
 
@@ -215,8 +214,29 @@ def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
         for wanted in (fleet.wanted[name] for name in sorted(fleet.wanted))
         if wanted.open
     )
+    found.extend(of_changes(fleet, now_us))
     found.extend(_standing_orders(fleet, now_us))
     return found
+
+
+def of_changes(fleet: Fleet, now_us: int) -> Iterator[Wait]:
+    """Changes that wait for a person."""
+    for change in fleet.changes.values():
+        if change.open:
+            other = f" (another person than {change.by})" if change.by else ""
+            yield _wait(
+                fleet,
+                now_us,
+                code="change_held" if change.kind == "held" else change.code,
+                subject=change.id,
+                owner="approver",
+                since_led_us=change.since_led_us,
+                position=change.position,
+                timeout_s=change.timeout_s,
+                sentence=change.sentence,
+                next_step=f"smgate change accept {change.id}{other}, "
+                f"or smgate change withdraw {change.id}",
+            )
 
 
 def _flaky(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> Iterator[Wait]:
@@ -296,7 +316,7 @@ QUIET = ("unit_launch", "wave", "unhealthy")
 """Waits whose end is an event of its own, not a time-out: `override_set`, `wave_judged`, `grant_ended`."""
 
 
-def timed_out(fleet: Fleet, found: list[Wait]) -> list[Event]:
+def timed_out(fleet: Fleet, found: list[Wait]) -> list[decisions.WaitTimedOut]:
     """One event for every wait whose timer has run out and was not recorded yet."""
     return [
         decisions.WaitTimedOut(

@@ -56,6 +56,10 @@ NAMES: Final[dict[str, type]] = {
     "rollout_resumed": rulings.RolloutResumed,
     "rollout_halted": rulings.RolloutHalted,
     "rollout_aborted": rulings.RolloutAborted,
+    "change_asked": rulings.ChangeAsked,
+    "change_accepted": rulings.ChangeAccepted,
+    "change_withdrawn": rulings.ChangeWithdrawn,
+    "break_glass_used": rulings.BreakGlassUsed,
     "leadership_taken": decisions.LeadershipTaken,
     "node_went_silent": decisions.NodeWentSilent,
     "node_returned": decisions.NodeReturned,
@@ -78,6 +82,7 @@ NAMES: Final[dict[str, type]] = {
     "wait_timed_out": decisions.WaitTimedOut,
     "adopted": decisions.Adopted,
     "unit_disagreed": decisions.UnitDisagreed,
+    "change_held": decisions.ChangeHeld,
 }
 
 _NAME_OF: Final[dict[type, str]] = {kind: name for name, kind in NAMES.items()}

@@ -182,7 +182,7 @@ class Commands:
             raise refusal.RefusedError(
                 403,
                 "same_person",
-                "The author of a rollout cannot approve it.",
+                "Who asked cannot be the one who agrees.",
                 next_step="Ask another person who has the role approver.",
             ) from error
         return Outcome(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import errors, history, policy as policies, unit_commands, waits, why
+from smgate.domain import changes, errors, history, policy as policies, unit_commands, waits, why
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, verify as log_verify
@@ -128,6 +128,26 @@ class Queries:
             now_us = self._now_us(fleet)
             listed = [why.show_wait(fleet, one, now_us) for one in waits.collect(fleet, now_us)]
             return _listing(listed, fleet.position)
+
+    def changes(self) -> Row:
+        """The changes that wait for a person."""
+        with self._folder.at_head() as fleet:
+            return _listing(changes.show_open(fleet, self._now_us(fleet)), fleet.position)
+
+    def change(self, name: str) -> Row:
+        """One change, also one that waits no more.
+
+        Raises:
+            RefusedError: `unknown_change`.
+        """
+        with self._folder.at_head() as fleet:
+            now_us = self._now_us(fleet)
+            try:
+                found = changes.find_change(fleet, name)
+            except errors.RejectedError as error:
+                raise refusal.of_domain(error) from error
+            shown = changes.show(fleet, found, now_us)
+            return {"apiVersion": "v1", "position": fleet.position, "change": shown}
 
     def events(self, *, after: int, limit: int) -> Row:
         """The log, from a position on."""

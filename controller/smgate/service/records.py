@@ -52,10 +52,12 @@ def of_events(
 def of_ruling(
     event: Event, *, fleet: Fleet, stream: str, version: int, actor: str, at_us: int
 ) -> port.NewRecord:
-    """One ruling. An approval names its author too, so that the database itself keeps them apart."""
+    """One ruling. Who agrees names who asked, so that the database itself keeps them apart."""
     counter = None
     if isinstance(event, rulings.RolloutApproved):
         counter = operator_actor(fleet.rollouts[event.rollout].author)
+    elif isinstance(event, rulings.ChangeAccepted):
+        counter = CONTROLLER if event.author is None else operator_actor(event.author)
     return port.NewRecord(
         stream=stream,
         version=version,

@@ -57,6 +57,8 @@ def every_command():
         "rollout_resume": commands.ResumeRollout(rollout="r1", reason="r"),
         "rollout_halt": commands.HaltRollout(rollout="r1", reason="r"),
         "rollout_abort": commands.AbortRollout(rollout="r1", reason="r"),
+        "change_accept": commands.AcceptChange(change="c1", reason="r"),
+        "change_withdraw": commands.WithdrawChange(change="c1", reason="r"),
     }
 
 
@@ -79,6 +81,7 @@ WIDENS = {
     "rollout_approve",
     "rollout_start",
     "rollout_resume",
+    "change_accept",
 }
 
 

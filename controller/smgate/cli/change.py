@@ -1,0 +1,70 @@
+"""`smgate change`: what waits for a person, and the answer to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from smgate import client
+from smgate.cli import asks, output, suggest, verbs
+
+NOUN: Final = verbs.noun("change", "What waits for another person, and what one person did alone.")
+ChangeId = Annotated[
+    str, typer.Argument(help="A change, such as c812.", autocompletion=suggest.changes)
+]
+
+
+def _by(row: output.Row) -> str:
+    return output.text_of(row.get("by") or "controller")
+
+
+TABLE: Final = output.Table(
+    noun="changes",
+    name="id",
+    columns=(
+        output.Column("CHANGE", "id"),
+        output.Column("KIND", "kind"),
+        output.Column("BY", _by),
+        output.Column("SINCE", "since"),
+        output.Column("UNTIL", "until"),
+        output.Column("SAYS", "sentence"),
+        output.Column("REASON", "reason", wide=True),
+        output.Column("NEXT STEP", "next_step", wide=True),
+    ),
+)
+
+
+@verbs.reads(NOUN, "ls", watch=True, examples=["smgate change ls", "smgate change ls -o wide"])
+def ls() -> asks.Listing:
+    """List what waits for another person, and what one person did alone for a time."""
+    return asks.Listing(path=client.path("changes"), table=TABLE)
+
+
+@verbs.reads(NOUN, "show", examples=["smgate change show c812"])
+def show(change: ChangeId) -> asks.Item:
+    """Show one change, also one that waits no more."""
+    return asks.Item(path=client.path("changes", change), name=change, kind="change")
+
+
+@verbs.changes(
+    NOUN,
+    "accept",
+    "change_accept",
+    asks_first=True,
+    examples=["smgate change accept c812 --reason 'looked at it too'"],
+)
+def accept(change: ChangeId) -> asks.Change:
+    """Agree, as another person than who asked: what was asked is done."""
+    return asks.Change(fields={"change": change}, summary=f"Change {change} is accepted.")
+
+
+@verbs.changes(
+    NOUN,
+    "withdraw",
+    "change_withdraw",
+    examples=["smgate change withdraw c812 --reason 'not tonight'"],
+)
+def withdraw(change: ChangeId) -> asks.Change:
+    """Take a change back: it waits no more; what one person did alone is undone."""
+    return asks.Change(fields={"change": change}, summary=f"Change {change} is withdrawn.")
