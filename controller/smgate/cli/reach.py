@@ -102,7 +102,9 @@ def wave_of(wave: object) -> str:
     """One wave of a plan, short."""
     if not isinstance(wave, dict):
         return output.text_of(wave)
-    percent = wave.get("percent")
+    percent, named = wave.get("percent"), wave.get("select")
+    if isinstance(named, dict):
+        return "; ".join(f"{name} {', '.join(found)}" for name, found in named.items() if found)
     return output.text_of(wave.get("count")) if percent is None else f"{percent:g} %"
 
 

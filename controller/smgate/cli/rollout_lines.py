@@ -58,6 +58,11 @@ def why_lines(body: output.Row) -> list[str]:
             f"{ends}{overdue})",
             f"    -> {output.text_of(one.get('next_step'))}",
         ]
+    upcoming = body.get("next_wave")
+    if isinstance(upcoming, dict):
+        told += ["", output.text_of(upcoming.get("sentence"))]
+        names = [str(unit) for unit in upcoming.get("units") or ()]
+        told += [f"  {output.few(names)}"] if names else []
     for one in _rows(body.get("waves")):
         told += [
             "",

@@ -160,7 +160,7 @@ def lint(session: sessions.Session, file: PlanFile) -> int:
     import msgspec
 
     from smgate.cli import failures, files, plan_lines
-    from smgate.domain import errors, plan_lint, policy
+    from smgate.domain import errors, plan_check, plan_lint, policy
 
     given = msgspec.convert(
         files.load(file, policy.RolloutPlan, asked=session.console.asked), policy.RolloutPlan
@@ -169,7 +169,7 @@ def lint(session: sessions.Session, file: PlanFile) -> int:
     shipped = policy.KIMI_K3
     gate = dataclasses.replace(shipped, id=given.gate, candidate_sms=(given.sm,), baseline_sms=())
     try:
-        policy.validate_plan(given, {given.gate: shipped if given.gate == shipped.id else gate})
+        plan_check.validate(given, {given.gate: shipped if given.gate == shipped.id else gate})
     except errors.RejectedError as error:
         raise failures.usage(str(error), code=error.code, hint=error.next_step) from error
     found = [dataclasses.asdict(one) for one in plan_lint.remarks(given)]

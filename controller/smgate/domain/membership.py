@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from smgate.domain import cohort, context, exposure, readings, rules, rules_start
+from smgate.domain.policy import Selector
 from smgate.domain.rules_start import ALL_PERCENT
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 
@@ -86,8 +88,46 @@ def _widening(
     if plan.spread_by != "none":
         fresh = cohort.spread(fresh, {u: domains(fleet, rollout, u) for u in fresh})
     fresh.sort(key=lambda unit: unit not in carried)
+    planned = plan.waves[len(rollout.waves)]
+    if planned.select is not None:
+        return tuple(unit for unit in fresh if _names(fleet, planned.select, unit))
     weights = {unit: gpu_count(fleet.units[unit]) for unit in order}
-    return cohort.next_members(plan.waves[len(rollout.waves)], fresh, taken=taken, weights=weights)
+    return cohort.next_members(planned, fresh, taken=taken, weights=weights)
+
+
+def upcoming(fleet: Fleet, rollout: Rollout, names: Sequence[str]) -> dict[str, Any] | None:
+    """What the next wave would take in, out of the eligible units; None if there is none."""
+    number = len(rollout.waves)
+    if rollout.ended or number == len(rollout.plan.waves):
+        return None
+    units = opening(fleet, rollout, names)
+    sentence = f"Wave {number} would take {len(units)} of {len(names)} eligible units."
+    if not units and (number == 0 or awaits_named(fleet, rollout)):
+        sentence = f"Wave {number} waits: no unit that it could take is eligible."
+    return {"wave": number, "units": list(units), "sentence": sentence}
+
+
+def _names(fleet: Fleet, select: Selector, unit: str) -> bool:
+    """True if a wave that names its members names this unit. No clock is asked for that."""
+    return rules_start.selects(select, context.of_unit(fleet, fleet.units[unit], fleet.now_us))
+
+
+def awaits_named(fleet: Fleet, rollout: Rollout) -> bool:
+    """True if the next wave names units, and none that it could still take may enter yet.
+
+    To pass it by would be to pass on missing data. Who runs the target by another grant, or was
+    taken out by a person, is not waited for.
+    """
+    select = rollout.plan.waves[len(rollout.waves)].select
+    if select is None:
+        return False
+    named = [n for n, unit in fleet.units.items() if unit.live and _names(fleet, select, n)]
+    return not named or any(
+        not fleet.units[name].taken_out
+        and readings.grant_in_force(fleet, fleet.units[name]) is None
+        and not any(name in wave.members for wave in rollout.waves)
+        for name in named
+    )
 
 
 def joining(
@@ -113,6 +153,8 @@ def joining(
     if planned.percent is not None and planned.percent < ALL_PERCENT:
         # What was carried over stands at any place, so no place says who came late.
         fresh = [] if rollout.carried else _before_the_last(fleet, rollout, fresh)
+    if planned.select is not None:
+        fresh = [name for name in fresh if _names(fleet, planned.select, name)]
     found = [
         name
         for name in cohort.in_cohort_order(rollout.plan.id, fresh)
@@ -123,13 +165,17 @@ def joining(
 
 
 def _before_the_last(fleet: Fleet, rollout: Rollout, names: list[str]) -> list[str]:
-    """Those whose place is before the last member's; where waves are spread, of their own domain."""
+    """Those whose place is before the last member's; where waves are spread, of their own domain.
+
+    Members that a wave named stand at any place, so theirs say nothing.
+    """
     salt = rollout.plan.id
+    placed = [w for w in rollout.waves if rollout.plan.waves[w.number].select is None]
     if rollout.plan.spread_by == "none":
-        end = max(cohort.last_place(salt, wave.units) for wave in rollout.waves)
+        end = max(cohort.last_place(salt, wave.units) for wave in placed)
         return [name for name in names if cohort.cohort_hash(salt, name) < end]
     last: dict[str, int] = {}
-    for unit in (unit for wave in rollout.waves for unit in wave.units if unit in fleet.units):
+    for unit in (unit for wave in placed for unit in wave.units if unit in fleet.units):
         for domain in domains(fleet, rollout, unit):
             last[domain] = max(cohort.cohort_hash(salt, unit), last.get(domain, 0))
     return [

@@ -11,6 +11,7 @@ from typing import Any, Final
 from smgate.domain import (
     exposure,
     membership,
+    plan_check,
     plan_lint,
     policy,
     rollout_commands,
@@ -37,7 +38,7 @@ def foresee(fleet: Fleet, plan: policy.RolloutPlan, now_us: int) -> dict[str, An
     Raises:
         RejectedError: the plan is not valid.
     """
-    policy.validate_plan(plan, fleet.gates)
+    plan_check.validate(plan, fleet.gates)
     rollout_commands.check_superseded(fleet, plan)
     exists = plan.id in fleet.rollouts
     rollout = Rollout(

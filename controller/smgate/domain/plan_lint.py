@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from smgate.domain.policy import RolloutPlan
+from smgate.domain.policy import RolloutPlan, Selector
 
 ALL_PERCENT = 100
 
@@ -33,13 +33,21 @@ def remarks(plan: RolloutPlan, *, sizes: Sequence[int] | None = None) -> list[Re
         for number, (before, here) in enumerate(zip([0, *reached], reached, strict=False))
     ]
     known = list(sizes) if sizes is not None else added
-    return [*_reach(plan), *_order(plan), *_samples(plan, known), *_clocks(plan)]
+    return [
+        *_reach(plan),
+        *_order(plan),
+        *_named(plan, known),
+        *_samples(plan, known),
+        *_clocks(plan),
+    ]
 
 
 def _reach(plan: RolloutPlan) -> Iterator[Remark]:
     last = plan.waves[-1]
     if last.percent != ALL_PERCENT:
-        share = f"{last.count} units" if last.percent is None else f"{last.percent:g} %"
+        share = "the units it names"
+        if last.select is None:
+            share = f"{last.count} units" if last.percent is None else f"{last.percent:g} %"
         yield Remark(
             code="last_wave_partial",
             sentence=f"The last wave ends at {share}: the rollout completes for its members only, "
@@ -65,6 +73,33 @@ def _order(plan: RolloutPlan) -> Iterator[Remark]:
                     "cumulative, so it takes in nobody new.",
                     next_step="Give each wave more than the one before.",
                 )
+
+
+def _named(plan: RolloutPlan, sizes: Sequence[int | None]) -> Iterator[Remark]:
+    """What waves that name their units make of them."""
+    earlier: list[Selector] = []
+    for number, wave in enumerate(plan.waves):
+        if wave.select is None:
+            continue
+        for name in ("units", "racks", "kernel_keys"):
+            covered = getattr(plan.select, name)
+            outside = sorted(set(getattr(wave.select, name)) - set(covered)) if covered else []
+            if outside:
+                yield Remark(
+                    code="wave_outside_plan",
+                    sentence=f"Wave {number} names {outside[0]}, which the plan's own select "
+                    f"({name}) leaves out: it never takes it.",
+                    next_step="Name it in the plan's select too, or in no wave.",
+                )
+        if wave.select in earlier or sizes[number] == 0:
+            yield Remark(
+                code="wave_takes_nobody",
+                sentence=f"Wave {number} names units, and takes in none: it waits until one is "
+                "eligible, unless all of them were in an earlier wave.",
+                next_step="Look at the names, and at why they are not eligible: "
+                "smgate rollout plan FILE.",
+            )
+        earlier.append(wave.select)
 
 
 def _samples(plan: RolloutPlan, sizes: Sequence[int | None]) -> Iterator[Remark]:

@@ -117,20 +117,25 @@ class KnownIssue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wave:
-    """One widening step: a number of units, or a share of the GPUs of all eligible ones. Cumulative."""
-
-    count: int | None = None
-    percent: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """Which units a rollout covers. Empty means all of the gate's candidate SM."""
+    """Some units: a unit is meant if every list that is not empty has it."""
 
     units: tuple[str, ...] = ()
     racks: tuple[str, ...] = ()
     kernel_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """One widening step: a number of units, a share of the GPUs of all eligible ones, or named ones.
+
+    Cumulative: who was in an earlier wave counts towards the number and the share.
+    """
+
+    count: int | None = None
+    percent: float | None = None
+    select: Selector | None = None
+    """Exactly the units that this takes in, as far as they are eligible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,7 @@ class RolloutPlan:
     sm: str
     waves: tuple[Wave, ...]
     select: Selector = field(default_factory=Selector)
+    """Which units the rollout covers. Empty: all of the SM."""
     spread_by: Literal["none", "rack", "chassis"] = "none"
     """Take the units of a wave from as many of these failure domains as can be."""
     max_in_flight: int = 1
@@ -174,7 +180,8 @@ def share(percent: float, of: int) -> Fraction:
     return Fraction(str(percent)) * of / 100
 
 
-def _reject(message: str, next_step: str) -> RejectedError:
+def reject(message: str, next_step: str) -> RejectedError:
+    """A refusal of what cannot mean what it says."""
     return RejectedError(code="bad_policy", message=message, next_step=next_step)
 
 
@@ -186,23 +193,23 @@ def validate_gate(gate: Gate) -> None:
     """
     sms = gate.baseline_sms + gate.candidate_sms
     if not gate.candidate_sms:
-        raise _reject("A gate needs a candidate SM.", "Name at least one, such as 10.7.")
+        raise reject("A gate needs a candidate SM.", "Name at least one, such as 10.7.")
     for sm in sms:
         if not is_sm(sm):
-            raise _reject(f"SM {sm!r} is not major.minor.", "Write the compute capability: 10.7.")
+            raise reject(f"SM {sm!r} is not major.minor.", "Write the compute capability: 10.7.")
     if len(set(sms)) != len(sms):
-        raise _reject("An SM stands twice in the gate.", "Baseline and candidate must not overlap.")
+        raise reject("An SM stands twice in the gate.", "Baseline and candidate must not overlap.")
     if not gate.required_checks:
-        raise _reject(
+        raise reject(
             "A gate without required checks would qualify anything.", "Name required_checks."
         )
     if gate.weight_format not in WEIGHT_FORMATS:
-        raise _reject(
+        raise reject(
             f"No rule knows the weight format {gate.weight_format!r}.",
             f"One of {', '.join(WEIGHT_FORMATS)}.",
         )
     if gate.target in ("", "auto"):
-        raise _reject("A gate needs a runner as its target.", "Name one, such as flashinfer_mxfp4.")
+        raise reject("A gate needs a runner as its target.", "Name one, such as flashinfer_mxfp4.")
 
 
 def is_sm(text: str) -> bool:
@@ -229,12 +236,12 @@ def validate_policy(policy: Policy) -> None:
     for item in fields(policy):
         value = getattr(policy, item.name)
         if item.name == "baseline_proof" and value not in ("required", "not_required"):
-            raise _reject(f"baseline_proof is {value!r}.", "Give required or not_required.")
+            raise reject(f"baseline_proof is {value!r}.", "Give required or not_required.")
         if value is None or item.name == "baseline_proof":
             continue
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
         if value < least:
-            raise _reject(f"{item.name} is {value}.", f"Give at least {least}.")
+            raise reject(f"{item.name} is {value}.", f"Give at least {least}.")
 
 
 def validate_issue(issue: KnownIssue) -> None:
@@ -244,86 +251,21 @@ def validate_issue(issue: KnownIssue) -> None:
         RejectedError: `bad_policy`.
     """
     if not issue.match:
-        raise _reject("A known issue with an empty match would stop everything.", "Name a field.")
+        raise reject("A known issue with an empty match would stop everything.", "Name a field.")
     for name, values in issue.match.items():
         if name not in MATCH_FIELDS:
-            raise _reject(
+            raise reject(
                 f"Known issues cannot match on {name!r}.", f"Use one of {', '.join(MATCH_FIELDS)}."
             )
         if not values:
-            raise _reject(f"No values for {name!r}.", "List at least one.")
+            raise reject(f"No values for {name!r}.", "List at least one.")
         for value in values:
             if "*" in value[:-1] or value == "*":
-                raise _reject(
+                raise reject(
                     f"{value!r}: only a trailing wildcard is allowed.", "Write 0.6.16.* or a value."
                 )
             if any(sign in value for sign in "<>=!~^, "):
-                raise _reject(
+                raise reject(
                     f"{value!r} is a range or a list, and would match nothing.",
                     "List exact values, or beginnings such as 0.6.16.*.",
-                )
-
-
-def validate_plan(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
-    """Refuse a rollout plan whose thresholds or waves would fail open.
-
-    Raises:
-        RejectedError: `bad_policy`, `unknown_gate`.
-    """
-    gate = gates.get(plan.gate)
-    if gate is None:
-        raise RejectedError(
-            code="unknown_gate",
-            message=f"No gate {plan.gate!r}.",
-            next_step="See `smgate gate show`.",
-        )
-    if plan.sm not in gate.candidate_sms:
-        raise _reject(
-            f"SM {plan.sm} is no candidate of gate {gate.id}.",
-            f"Candidates: {', '.join(gate.candidate_sms)}.",
-        )
-    if not plan.waves:
-        raise _reject("A rollout needs a wave.", "Give waves: [{count: 1}, {percent: 100}].")
-    for number, wave in enumerate(plan.waves):
-        _validate_wave(number, wave)
-        _validate_growth(number, wave, plan.waves[:number])
-    for name in ("success_percent", "failure_percent"):
-        value = getattr(plan, name)
-        if not 0 < value <= 100:  # noqa: PLR2004  a percentage
-            raise _reject(f"{name} is {value}.", "Give a number above 0, at most 100.")
-    for name in (
-        "max_in_flight",
-        "min_sample",
-        "failures_max",
-        "wave_timeout_s",
-        "rollout_timeout_s",
-    ):
-        value = getattr(plan, name)
-        if value is not None and value < 1:
-            raise _reject(f"{name} is {value}.", "Give at least 1.")
-    if plan.bake_s < 0:
-        raise _reject("bake_s is negative.", "Give seconds of serving with traffic.")
-
-
-def _validate_wave(number: int, wave: Wave) -> None:
-    if (wave.count is None) == (wave.percent is None):
-        raise _reject(f"Wave {number} needs either count or percent.", "Give exactly one.")
-    if wave.count is not None and wave.count < 1:
-        raise _reject(f"Wave {number} has count {wave.count}.", "Give at least 1.")
-    if wave.percent is not None and not 0 < wave.percent <= 100:  # noqa: PLR2004  a percentage
-        raise _reject(f"Wave {number} has percent {wave.percent}.", "Give above 0, at most 100.")
-
-
-def _validate_growth(number: int, wave: Wave, before: tuple[Wave, ...]) -> None:
-    """Waves are cumulative: one that asks for less than an earlier one is a slip of the pen.
-
-    As much as an earlier one is no slip: it takes in those who joined since.
-    """
-    for earlier in before:
-        for unit in ("count", "percent"):
-            now, then = getattr(wave, unit), getattr(earlier, unit)
-            if now is not None and then is not None and now < then:
-                raise _reject(
-                    f"Wave {number} has {unit} {now:g}, and an earlier one {then:g}.",
-                    "Waves are cumulative: none is smaller than those before it.",
                 )

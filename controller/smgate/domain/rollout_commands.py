@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from smgate.domain import commands, policy, rulings, takeover
+from smgate.domain import commands, plan_check, policy, rulings, takeover
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout
@@ -37,7 +37,7 @@ def _refuse_phase(rollout: Rollout, verb: str, next_step: str) -> RejectedError:
 
 def _propose(fleet: Fleet, command: commands.ProposeRollout, by: str) -> tuple[Event, ...]:
     plan = command.plan
-    policy.validate_plan(plan, fleet.gates)
+    plan_check.validate(plan, fleet.gates)
     check_superseded(fleet, plan)
     before = fleet.rollouts.get(plan.id)
     if before is not None:

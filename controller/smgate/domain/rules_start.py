@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from smgate.domain import exposure, issues, keys as key_names
 from smgate.domain.context import Answer, Context
+from smgate.domain.policy import Selector
 from smgate.domain.state import Grant, Rollout
 
 ALL_PERCENT = 100
@@ -17,10 +18,15 @@ PHASE_ORDER = ("running", "paused", "approved", "proposed", "halted")
 
 def covers(rollout: Rollout, ctx: Context) -> bool:
     """True if a rollout's gate, SM and selector take this unit in."""
-    plan, unit = rollout.plan, ctx.unit
+    plan = rollout.plan
     if ctx.gate is None or plan.gate != ctx.gate.id or plan.sm != ctx.sm:
         return False
-    select = plan.select
+    return selects(plan.select, ctx)
+
+
+def selects(select: Selector, ctx: Context) -> bool:
+    """True if every list of a selector that is not empty has this unit."""
+    unit = ctx.unit
     if select.units and not {unit.id, unit.id.rpartition(":")[0]} & set(select.units):
         return False  # a unit of one node goes by its node's name too, as in every command
     if select.racks:

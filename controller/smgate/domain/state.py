@@ -171,6 +171,12 @@ class Unit:
         return not self.superseded
 
     @property
+    def taken_out(self) -> bool:
+        """A person excluded, released or pinned it off: it neither passes a wave nor blocks it."""
+        pinned_off = self.pin is not None and self.pin.direction == "off"
+        return self.excluded or self.released or pinned_off
+
+    @property
     def grants(self) -> list[Grant]:
         """Every grant that stands, the newest first."""
         return ([] if self.grant is None else [self.grant]) + self.former_grants[::-1]

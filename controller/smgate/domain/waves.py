@@ -61,17 +61,11 @@ def _outcome(fleet: Fleet, rollout: Rollout, wave: Wave, name: str) -> Outcome:
     unit = fleet.units.get(name)
     if name in wave.bad or (unit is not None and fell_back(fleet, unit)):
         return "bad"
-    if unit is None or not unit.live or _taken_out(unit):
+    if unit is None or not unit.live or unit.taken_out:
         return "gone"
     if _silent(fleet, unit):
         return "silent"
     return "good" if exposure.good(fleet, unit, rollout) else "pending"
-
-
-def _taken_out(unit: Unit) -> bool:
-    """A person excluded, released or pinned it off: it neither passes nor blocks."""
-    pinned_off = unit.pin is not None and unit.pin.direction == "off"
-    return unit.excluded or unit.released or pinned_off
 
 
 def _silent(fleet: Fleet, unit: Unit) -> bool:
@@ -202,7 +196,7 @@ def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
     found = membership.eligible(fleet, rollout, now_us)
     number = len(rollout.waves)
     new = membership.opening(fleet, rollout, found)
-    if not new and number == 0:
+    if not new and (number == 0 or membership.awaits_named(fleet, rollout)):
         return []  # nothing to learn from yet: the rollout waits for units
     opened = decisions.WaveOpened(
         rollout=rollout.plan.id, wave=number, units=new, eligible=len(found)
@@ -247,13 +241,16 @@ def _granted_keys(fleet: Fleet, rollout: Rollout) -> set[str]:
 
 
 def _adds_nobody(rollout: Rollout, number: int) -> Event:
+    named = rollout.plan.waves[number].select is not None
     return decisions.WaveJudged(
         rollout=rollout.plan.id,
         wave=number,
         verdict="passed",
         good=(),
         bad=(),
-        sentence="Every eligible unit was in an earlier wave, and those passed.",
+        sentence="Every unit it names was in an earlier wave, has the target or was taken out."
+        if named
+        else "Every eligible unit was in an earlier wave, and those passed.",
     )
 
 

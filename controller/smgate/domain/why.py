@@ -321,6 +321,7 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> dict[str, Any
     """What a rollout waits for, whose move it is, since when and until when."""
     rollout = fleet.rollouts[rollout_id]
     plan = rollout.plan
+    names = membership.eligible(fleet, rollout, now_us)
     shown = []
     for wave in rollout.waves:
         counted = waves.tally(fleet, rollout, wave)
@@ -363,7 +364,8 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> dict[str, Any
                 else []
             ),
         ],
-        "eligible_now": len(membership.eligible(fleet, rollout, now_us)),
+        "eligible_now": len(names),
+        "next_wave": membership.upcoming(fleet, rollout, names),
     }
 
 

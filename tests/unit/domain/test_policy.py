@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 from tests import given
 
-from smgate.domain import context, errors, issues, matching, policy
+from smgate.domain import context, errors, issues, matching, plan_check, policy
 
 PLAN = policy.RolloutPlan(id="r1", gate=given.GATE, sm="10.7", waves=(policy.Wave(count=1),))
 GATES = {given.GATE: policy.KIMI_K3}
@@ -48,6 +48,8 @@ def test_an_sm_is_major_and_minor(text, is_one):
         {"waves": ()},
         {"waves": (policy.Wave(),)},
         {"waves": (policy.Wave(count=1, percent=1),)},
+        {"waves": (policy.Wave(count=1, select=policy.Selector(units=("a",))),)},
+        {"waves": (policy.Wave(select=policy.Selector()),)},
         {"waves": (policy.Wave(count=0),)},
         {"waves": (policy.Wave(percent=0),)},
         {"waves": (policy.Wave(percent=100.1),)},
@@ -72,7 +74,7 @@ def test_an_sm_is_major_and_minor(text, is_one):
     ids=str,
 )
 def test_a_plan_that_would_fail_open_is_refused(changes):
-    assert refused(policy.validate_plan, replace(PLAN, **changes), GATES) == "bad_policy"
+    assert refused(plan_check.validate, replace(PLAN, **changes), GATES) == "bad_policy"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_plan_that_would_fail_open_is_refused(changes):
     ids=str,
 )
 def test_a_plan_at_its_boundaries_is_taken(changes):
-    policy.validate_plan(replace(PLAN, **changes), GATES)
+    plan_check.validate(replace(PLAN, **changes), GATES)
 
 
 def test_a_gate_for_weights_no_rule_can_tell_is_refused():
