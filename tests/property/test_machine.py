@@ -93,18 +93,19 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(node=nodes, build=builds, shape=shapes)
     def launch(self, node, build, shape):
-        self.fleet.launch(node, **{"sm": SMS[node], "build": BUILDS[build], **LAUNCHES[shape]})
+        changes = {"sm": SMS[node], "build": BUILDS[build], "restarter": "hook", **LAUNCHES[shape]}
+        self.fleet.launch(node, **changes)
 
     @rule(node=candidates, build=builds)
     def restart(self, node, build):
-        self.fleet.launch(node, build=BUILDS[build])
+        self.fleet.launch(node, build=BUILDS[build], restarter="hook")
         if self.fleet.unit(node).launch.decided is not None:
             self.fleet.applies(node)
             self.fleet.serves(node, self.fleet.decided(node).value or "auto")
 
     @rule(rank=st.integers(0, 1), build=builds, shape=shapes)
     def launch_of_several_nodes(self, rank, build, shape):
-        changes = {"build": BUILDS[build], **LAUNCHES[shape]}
+        changes = {"build": BUILDS[build], "restarter": "hook", **LAUNCHES[shape]}
         self.fleet.launch("mn"[rank], nnodes=2, node_rank=rank, unit_name="two", **changes)
 
     @rule(rank=st.integers(0, 1), runner=runners)
@@ -151,6 +152,13 @@ class Fleet(RuleBasedStateMachine):
         else:
             self.fleet.says(node, facts.MemoryFallbackSeen(instance_id="k3", phase=phase))
 
+    @precondition(lambda self: self.fleet.state.drains)
+    @rule(outcome=st.sampled_from(["succeeded", "failed", "timeout", "interrupted", "no_hook"]))
+    def end_a_drain_hook(self, outcome):
+        unit, drain = min(self.fleet.state.drains.items())
+        ending = facts.DrainHookEnded(order=drain.order, unit=unit, outcome=outcome)
+        self.fleet.says(drain.nodes[0], ending)
+
     @rule(node=candidates, closed=st.booleans())
     def gap(self, node, closed):
         self.fleet.says(node, facts.GapNoticed(lost_outbox_id="box", closed=closed))
@@ -180,6 +188,10 @@ class Fleet(RuleBasedStateMachine):
                 ),
                 commands.PublishPolicy(
                     policy=policy.Policy(min_gpu_sets=2, baseline_proof="required"), reason="r"
+                ),
+                commands.PublishPolicy(
+                    policy=policy.Policy(min_gpu_sets=2, max_units_down=2, min_serving_share=0.3),
+                    reason="r",
                 ),
             ]
         )
@@ -323,6 +335,12 @@ class Fleet(RuleBasedStateMachine):
             assert override.form in ("append", "keep")
             assert override.given_for.sm in ("10.0", "10.3", "10.7")
             assert override.given_for.a2a == "none"
+
+    @invariant()
+    def every_order_ends(self):
+        for drain in self.fleet.state.drains.values():
+            ordered_us = self.fleet.state.led_us(self.fleet.now_us) - drain.since_led_us
+            assert drain.failed is not None or ordered_us < drain.timeout_s * 1_000_000
 
     @invariant()
     def every_wait_has_an_owner_and_a_next_step(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import given
 
-from smgate.domain import decisions, errors, outcome, readings
+from smgate.domain import decisions, drain_budget, errors, exposure, outcome, readings
 
 ENDS = {
     "pinned_off",
@@ -34,6 +34,8 @@ class Watched(given.Fleet):
             assert event.code in ENDS
         if isinstance(event, decisions.OverrideSet):
             self._may_be_told(event)
+        if isinstance(event, decisions.DrainOrdered):
+            self._may_be_restarted(event)
         return super().record(event, actor)
 
     def _may_start(self, event):
@@ -97,6 +99,31 @@ class Watched(given.Fleet):
                 key = readings.rank_key(self.state, rank)
                 failed = [u for u in rank.gpu_uuids if (u, key) in self.state.gpu_memory]
                 assert glass or not failed, "a key that failed here was offered again"
+
+    def _may_be_restarted(self, event):
+        """Only onto the safe value, only off the target, whole, and never more than the budget."""
+        fleet, unit = self.state, self.state.units[event.unit]
+        assert event.unit not in fleet.drains
+        assert (unit.override.form, unit.override.value) == ("append", given.SAFE)
+        assert any(readings.on_target(fleet, one) for one in unit.live_instances())
+        assert event.launch_ids == unit.launch.launch_ids
+        assert not any(fleet.nodes[node].silent for node in event.nodes)
+        assert {rank.node for rank in unit.launch.ranks.values()} <= set(event.nodes)
+        sm = exposure.unit_sm(fleet, unit)
+        ordered = [u for u in fleet.drains if exposure.unit_sm(fleet, fleet.units[u]) == sm]
+        assert len(ordered) < fleet.policy.max_units_down
+        if not drain_budget.serves(fleet, unit):
+            return
+        live = [
+            one
+            for one in fleet.units.values()
+            if one.live and not one.excluded and not one.released
+            if exposure.unit_sm(fleet, one) == sm
+            if any(readings.target_of(fleet, i) == given.TARGET for i in one.instances.values())
+        ]
+        down = [u for u in live if u.id in ordered or not drain_budget.serves(fleet, u)]
+        assert len(down) < fleet.policy.max_units_down
+        assert len(live) - len(down) - 1 >= fleet.policy.min_serving_share * len(live)
 
     def tries(self, command, **who):
         """A command that may be refused, as people's are."""

@@ -20,6 +20,10 @@ FILES = sorted(FOLDER.iterdir())
 HISTORY = [
     "change_asked",
     "change_held",
+    "drain_ordered",
+    "drain_hook_ended",
+    "drain_failed",
+    "drain_finished",
     "gate_published",
     "policy_published",
     "gate_mode_set",

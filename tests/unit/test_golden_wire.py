@@ -23,6 +23,8 @@ KINDS = {
     "directive": directive.Directive,
     "signed_directive": directive.SignedDirective,
     "facts_batch": facts.FactsBatch,
+    "directive_drain": directive.Directive,
+    "facts_batch_drain": facts.FactsBatch,
     "acknowledgement": facts.Acknowledgement,
     "error_body": base.ErrorBody,
 }
@@ -96,7 +98,7 @@ def test_a_golden_message_says_something_in_every_field(name, kind):
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
                 default = field.default_factory()
-            if default is not msgspec.NODEFAULT and field.name != "wire_version":
+            if default not in (msgspec.NODEFAULT, msgspec.UNSET) and field.name != "wire_version":
                 place = (type(one).__name__, field.name)
                 said[place] = said.get(place, False) or getattr(one, field.name) != default
     assert [place for place, differs in said.items() if not differs] == []
@@ -120,10 +122,18 @@ def test_another_version_of_the_wire_is_refused(name, version):
         base.decode(body, KINDS[name])
 
 
+def test_a_directive_without_an_order_is_what_agents_from_before_orders_read():
+    ordered = decoded("directive_drain", directive.Directive)
+    assert ordered.drains
+    without = msgspec.structs.replace(ordered, drains=msgspec.UNSET)
+    assert base.encode(without) == golden("directive")
+
+
 def test_the_batch_shows_each_kind_of_fact_once():
-    batch = decoded("facts_batch", facts.FactsBatch)
-    assert [type(one.payload) for one in batch.facts] == list(typing.get_args(facts.Payload))
-    sequences = [one.sequence for one in batch.facts]
+    batches = [decoded(name, facts.FactsBatch) for name in ("facts_batch", "facts_batch_drain")]
+    shown = [one for batch in batches for one in batch.facts]
+    assert [type(one.payload) for one in shown] == list(typing.get_args(facts.Payload))
+    sequences = [one.sequence for one in shown]
     assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
 
 
@@ -144,9 +154,11 @@ def test_the_gate_reads_the_same_answer_as_the_contract():
     assert state.verified(answer["directive"], identity) == json.loads(golden("directive"))
 
 
-@pytest.mark.parametrize("name", ["launch_answer", "directive"])
+@pytest.mark.parametrize("name", ["launch_answer", "directive", "directive_drain"])
 def test_the_gate_refuses_what_the_contract_refuses(name):
-    readers = {"launch_answer": shapes.launch_answer, "directive": shapes.directive}
+    readers = {"launch_answer": shapes.launch_answer}
+    readers |= dict.fromkeys(("directive", "directive_drain"), shapes.directive)
+    assert readers[name](golden(name)) == json.loads(golden(name))
     for path in objects(json.loads(golden(name))):
         body = changed(name, path, lambda inner: inner.update(argv="--api-key hunter2"))
         with pytest.raises(shapes.MalformedError):

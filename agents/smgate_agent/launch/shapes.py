@@ -100,6 +100,10 @@ def _is_unit(value: object) -> bool:
     return _is_struct(value, _UNIT, ("unit", "form", "code", "sentence", "decided_at"))
 
 
+def _is_drain(value: object) -> bool:
+    return _is_struct(value, _DRAIN, tuple(_DRAIN))
+
+
 def _is_signed(value: object) -> bool:
     return _is_struct(value, _SIGNED, ("signed", "signature"))
 
@@ -121,6 +125,12 @@ _GIVEN_FOR = {
     "sm": _or_none(_matches(SM)),
     "kernel_key": _or_none(_matches(DIGEST)),
 }
+_DRAIN = {
+    "order": is_count,
+    "unit": _matches(NAME),
+    "launch_ids": _list_of(_matches(NAME)),
+    "deadline_us": is_count,
+}
 _UNIT = {
     "unit": _matches(NAME),
     "form": _one_of("append", "untouched", "keep"),
@@ -139,6 +149,7 @@ _DIRECTIVE = {
     "issued_at_us": is_count,
     "units": _list_of(_is_unit),
     "modes": _are_modes,
+    "drains": _list_of(_is_drain),
 }
 _SIGNED = {"signed": _text, "signature": _matches(SIGNATURE)}
 _ANSWER = {

@@ -19,6 +19,7 @@ SENTENCES: Final = {
     "uncontrolled": "A server runs or would run the target with no grant.",
     "exposed": "A server runs the target and the decision is not the target.",
     "unit_disagrees": "Ranks of one unit resolved different runners.",
+    "drain_failed": "A restart onto the safe value failed.",
     "adopted": "Servers were first seen already on the target; a person must rule on them.",
     "unit_unsteerable": "A server came without a launch gate, so it cannot be told anything.",
     "model_unknown": "A server's model was never read.",
@@ -61,10 +62,7 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
         yield "uncontrolled"
     if exposure.exposed(fleet, unit):
         yield "exposed"
-    if _disagrees(fleet, unit):
-        yield "unit_disagrees"
-    if unit.adoption == "adopted":
-        yield "adopted"
+    yield from _persons_causes(fleet, unit)
     override = unit.override
     if override is not None:
         codes = {override.code, override.would.code if override.would else override.code}
@@ -77,6 +75,16 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
             yield "model_unknown"
     if any(_shared(fleet, uuid) for instance in live for uuid in instance.gpu_uuids):
         yield "gpu_overlap"
+
+
+def _persons_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
+    """What only a person can end."""
+    if unit.id in fleet.drains and fleet.drains[unit.id].failed is not None:
+        yield "drain_failed"
+    if _disagrees(fleet, unit):
+        yield "unit_disagrees"
+    if unit.adoption == "adopted":
+        yield "adopted"
 
 
 def _disagrees(fleet: Fleet, unit: Unit) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smgate.domain import waits, why
+from smgate.domain import state_changes, waits, why
 from smgate.domain.errors import RejectedError
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
@@ -12,10 +12,7 @@ from smgate.domain.state_changes import Change
 
 def held(fleet: Fleet, code: str, subject: str) -> Change | None:
     """The newest plan that the controller held for this reason about this, open or ended."""
-    for change in reversed(fleet.changes.values()):
-        if change.kind == "held" and (change.code, change.subject) == (code, subject):
-            return change
-    return None
+    return state_changes.held(fleet.changes, code, subject)
 
 
 def find_change(fleet: Fleet, name: str) -> Change:

@@ -245,6 +245,39 @@ class ChangeHeld:
     """How long it may wait before that is said."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOrdered:
+    """Restart this unit onto the safe value: told to all its nodes at once, never to a part."""
+
+    unit: str
+    code: str
+    sentence: str
+    launch_ids: tuple[str, ...]
+    nodes: tuple[str, ...]
+    timeout_s: int
+    deadline_us: int
+    """After this, by the node's own clock, no hook is run for it any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainFinished:
+    """An order has ended: the unit serves the safe value, or needs no restart any more."""
+
+    unit: str
+    order: int
+    code: Literal["safe", "reason_lifted", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainFailed:
+    """An order did not bring the unit onto the safe value. It is never given again by itself."""
+
+    unit: str
+    order: int
+    code: str
+    sentence: str
+
+
 Decision = (
     LeadershipTaken
     | NodeWentSilent
@@ -269,4 +302,7 @@ Decision = (
     | Adopted
     | UnitDisagreed
     | ChangeHeld
+    | DrainOrdered
+    | DrainFinished
+    | DrainFailed
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from smgate.domain import (
     evolve_changes,
     evolve_decisions,
+    evolve_drains,
     evolve_facts,
     evolve_rulings,
     touches,
@@ -19,6 +20,7 @@ _HANDLERS = {
     **evolve_rulings.HANDLERS,
     **evolve_decisions.HANDLERS,
     **evolve_changes.HANDLERS,
+    **evolve_drains.HANDLERS,
 }
 """One handler per event class; a test holds the keys equal to the union `events.Event`."""
 

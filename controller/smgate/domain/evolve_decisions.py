@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from smgate.domain import decisions, evolve_changes, evolve_checks
+from smgate.domain import decisions, evolve_changes, evolve_checks, evolve_drains
 from smgate.domain.events import Recorded
 from smgate.domain.state import Episode, Fleet, Grant, Wave
 from smgate.domain.state_evidence import WantedCheck
@@ -40,6 +40,7 @@ def _stop_clocks(fleet: Fleet, led_us: int) -> None:
         probe.since_led_us = min(probe.since_led_us, led_us)
     for change in fleet.changes.values():
         change.since_led_us = min(change.since_led_us, led_us)
+    evolve_drains.stop_clocks(fleet, led_us)
     fleet.bad_signs[:] = [(min(at, led_us), unit) for at, unit in fleet.bad_signs]
 
 
@@ -161,6 +162,7 @@ def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet
     unit = fleet.units[event.unit]
     unit.override = event
     unit.override_position = recorded.position
+    evolve_drains.note_taken_back(fleet, unit, recorded)
     launch = unit.launch
     if launch is not None and set(event.launch_ids) & set(launch.launch_ids):
         launch.decided = event

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import evolve_checks, keys, readings
+from smgate.domain import evolve_checks, evolve_drains, keys, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import (
     BakeInterval,
     CheckFinished,
+    DrainHookEnded,
     EffectiveSeen,
     GapNoticed,
     GpuFaultSeen,
@@ -237,6 +238,7 @@ def _effective_seen(fleet: Fleet, recorded: Recorded, fact: EffectiveSeen) -> No
     instance.sglang_version = fact.sglang_version or instance.sglang_version
     if fact.mxfp4 is not None:
         instance.mxfp4 = fact.mxfp4
+    evolve_drains.note_taken_back(fleet, fleet.units[instance.unit], recorded)
     if readings.is_fallback(fleet, instance) and instance.fallback is None:
         phase = "imminent" if instance.state == "starting" else "active"
         _note_fallback(fleet, instance, phase, recorded.position)
@@ -328,6 +330,10 @@ def _gap_noticed(fleet: Fleet, recorded: Recorded, fact: GapNoticed) -> None:
         node.gaps.add(fact.lost_outbox_id)
 
 
+def _drain_hook_ended(fleet: Fleet, recorded: Recorded, fact: DrainHookEnded) -> None:
+    evolve_drains.note_hook(fleet, node_of(fleet, recorded).name, fact)
+
+
 HANDLERS: dict[type, Handler] = {
     NodeReported: _node_reported,
     LaunchPlanned: _launch_planned,
@@ -341,4 +347,5 @@ HANDLERS: dict[type, Handler] = {
     BakeInterval: _bake_interval,
     OverrideApplied: _override_applied,
     GapNoticed: _gap_noticed,
+    DrainHookEnded: _drain_hook_ended,
 }

@@ -88,18 +88,24 @@ def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
 def told_target(fleet: Fleet, unit: Unit) -> bool:
     """True if the decision that governs the running launch, or else the standing one, is the target."""
     decided = unit.launch.decided if unit.launch is not None else None
-    return _is_target(fleet, decided or unit.override)
+    return is_target(fleet, decided or unit.override)
 
 
-def _is_target(fleet: Fleet, override: OverrideSet | None) -> bool:
+def is_target(fleet: Fleet, override: OverrideSet | None) -> bool:
+    """True if a decision is to append the target."""
     if override is None or override.form != "append":
         return False
     return any(override.value == gate.target for gate in fleet.gates.values())
 
 
+def is_safe_value(fleet: Fleet, override: OverrideSet | None) -> bool:
+    """True if a decision is to append the safe value."""
+    return override is not None and override.form == "append" and not is_target(fleet, override)
+
+
 def exposed(fleet: Fleet, unit: Unit) -> bool:
     """Effective is the target and the standing decision is not."""
-    if not unit.live or _is_target(fleet, unit.override) or not runs_target(fleet, unit):
+    if not unit.live or is_target(fleet, unit.override) or not runs_target(fleet, unit):
         return False
     return is_candidate(fleet, unit_sm(fleet, unit))
 
@@ -110,7 +116,7 @@ def may_run_target(fleet: Fleet, unit: Unit) -> bool:
         unit.grant is not None
         or unit.adoption == "adopted"
         or told_target(fleet, unit)
-        or _is_target(fleet, unit.override)
+        or is_target(fleet, unit.override)
         or uncontrolled(fleet, unit)
     )
 

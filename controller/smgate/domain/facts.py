@@ -165,6 +165,16 @@ class GapNoticed:
     closed: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainHookEnded:
+    """How the drain hook of one order ended on one node."""
+
+    order: int
+    unit: str
+    outcome: Literal["succeeded", "failed", "timeout", "interrupted", "no_hook"]
+    exit_code: int | None = None
+
+
 Fact = (
     NodeReported
     | LaunchPlanned
@@ -178,4 +188,5 @@ Fact = (
     | BakeInterval
     | OverrideApplied
     | GapNoticed
+    | DrainHookEnded
 )

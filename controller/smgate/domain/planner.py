@@ -18,6 +18,7 @@ from smgate.domain import (
     alarms,
     break_glass,
     decisions,
+    drains,
     evidence,
     grants,
     rules,
@@ -50,6 +51,7 @@ class Look:
     units: Sequence[str]
     unit_waits: dict[str, tuple[waits.Wait, ...]] = field(default_factory=dict)
     unit_conditions: dict[str, tuple[alarms.Condition, ...]] = field(default_factory=dict)
+    unit_needs: dict[str, drains.Need] = field(default_factory=dict)
 
     def waits(self) -> list[waits.Wait]:
         """Everything that waits now, in the order of `waits.collect`."""
@@ -60,7 +62,17 @@ class Look:
             if found:
                 kept[name] = found
         of_units = (wait.at(fleet, now_us) for name in sorted(kept) for wait in kept[name])
-        return [*of_units, *waits.of_world(fleet, now_us)]
+        return [*of_units, *waits.of_world(fleet, self.needs(), now_us)]
+
+    def needs(self) -> dict[str, drains.Need]:
+        """Every unit that must be restarted onto the safe value, by name."""
+        kept = self.unit_needs
+        for name in self.units:
+            found = drains.need(self.fleet, self.fleet.units[name], self.now_us)
+            kept.pop(name, None)
+            if found is not None:
+                kept[name] = found
+        return dict(sorted(kept.items()))
 
     def conditions(self) -> list[alarms.Condition]:
         """Every alarm condition that holds now."""
@@ -189,11 +201,12 @@ STAGES: tuple[Stage, ...] = (
     lambda look: evidence.asks(look.fleet, look.units),
     lambda look: grants.starts(look.fleet, look.units, look.now_us),
     _overrides,
+    lambda look: drains.plan(look.fleet, look.needs(), look.now_us),
     lambda look: grants.adoptions(look.fleet, look.units),
     lambda look: alarms.episodes(look.fleet, look.conditions(), look.now_us),
     lambda look: [*waits.timed_out(look.fleet, look.waits())],
 )
-"""In this order: bad news first, then what it ends, then what may open, then what units are told."""
+"""In this order: bad news first, then what it ends, what may open, what units are told, and whom to restart."""
 
 
 def _plan(look: Look) -> Plan:
@@ -229,6 +242,7 @@ class Planner:
         self._last = Plan(events=(), waits=(), next_due_us=None)
         self._waits: dict[str, tuple[waits.Wait, ...]] = {}
         self._conditions: dict[str, tuple[alarms.Condition, ...]] = {}
+        self._needs: dict[str, drains.Need] = {}
         self._limited: set[str] = set()
 
     def plan(self, fleet: Fleet, now_us: int) -> Plan:
@@ -242,6 +256,7 @@ class Planner:
             units=units,
             unit_waits=self._waits,
             unit_conditions=self._conditions,
+            unit_needs=self._needs,
         )
         found = _plan(look)
         for name in units:
@@ -268,6 +283,7 @@ class Planner:
         if settled is None or folded_anew or expired or fleet.world_position > settled:
             self._waits.clear()
             self._conditions.clear()
+            self._needs.clear()
             return sorted(fleet.units)
         due = self._last.next_due_us is not None and now_us >= self._last.next_due_us
         if fleet.position == settled and not due:

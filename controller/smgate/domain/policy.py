@@ -103,6 +103,16 @@ class Policy:
     breaker_window_s: int = 3600
     episode_quiet_s: int = 300
     """An alarm closes when its cause was absent for this long."""
+    max_units_down: int = 1
+    """Units of an SM that may be down at once, whoever took them down, while one more is restarted
+    onto the safe value."""
+    min_serving_share: float = 0.5
+    """Share of an SM's live units that must serve while one is restarted onto the safe value. With
+    one unit down at a time it protects small fleets only: the last server is never restarted."""
+    drain_on_failed_build: Literal["ask", "auto"] = "ask"
+    """Whether a failed build's running servers are restarted only once a person agrees."""
+    drain_timeout_s: int = 3600
+    """How long one unit may take from the order until it serves the safe value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +237,10 @@ def is_sm(text: str) -> bool:
     )
 
 
+NO_COUNTS: Final = ("baseline_proof", "drain_on_failed_build", "min_serving_share")
+"""Fields of a policy that are no whole number of something."""
+
+
 def validate_policy(policy: Policy) -> None:
     """Refuse a policy with a number that would fail open.
 
@@ -237,7 +251,13 @@ def validate_policy(policy: Policy) -> None:
         value = getattr(policy, item.name)
         if item.name == "baseline_proof" and value not in ("required", "not_required"):
             raise reject(f"baseline_proof is {value!r}.", "Give required or not_required.")
-        if value is None or item.name == "baseline_proof":
+        if item.name == "drain_on_failed_build" and value not in ("ask", "auto"):
+            raise reject(f"drain_on_failed_build is {value!r}.", "Give ask or auto.")
+        if item.name == "min_serving_share" and not 0 <= value <= 1:
+            raise reject(
+                f"min_serving_share is {value}.", "Give a share from 0 to 1, such as 0.9."
+            )
+        if value is None or item.name in NO_COUNTS:
             continue
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
         if value < least:

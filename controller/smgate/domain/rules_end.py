@@ -66,12 +66,13 @@ def known_issue(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-def _remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | None:
+def remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | None:
+    """What went wrong here with this kernel key, if it was one of these."""
     if _breaks_glass(ctx) or member.kernel_key is None:
         return None
-    remembered = ctx.fleet.gpu_memory
-    for uuid in member.gpu_uuids if remembered else ():
-        memory = remembered.get((uuid, member.kernel_key))
+    memories = ctx.fleet.gpu_memory
+    for uuid in member.gpu_uuids if memories else ():
+        memory = memories.get((uuid, member.kernel_key))
         if memory is not None and memory[0] in codes:
             return Answer(
                 kind="safe",
@@ -84,7 +85,7 @@ def _remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer 
 
 def failed_here(ctx: Context, member: Member) -> Answer | None:
     """What went wrong on these GPUs with this key is remembered by GPU UUID."""
-    return _remembered(ctx, member, ("self_test_failed", "rolled_back_here", "unit_disagreed_here"))
+    return remembered(ctx, member, ("self_test_failed", "rolled_back_here", "unit_disagreed_here"))
 
 
 def build_failed(ctx: Context, member: Member) -> Answer | None:
@@ -104,7 +105,7 @@ def build_failed(ctx: Context, member: Member) -> Answer | None:
 
 def fault_in_service(ctx: Context, member: Member) -> Answer | None:
     """A crash loop or an Xid on the target."""
-    return _remembered(ctx, member, ("fault_in_service",))
+    return remembered(ctx, member, ("fault_in_service",))
 
 
 def pinned_on(ctx: Context, member: Member) -> Answer | None:

@@ -17,6 +17,7 @@ from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
 from smgate.domain.state_changes import Change
+from smgate.domain.state_drains import Drain, TakenBack
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
 from smgate.domain.values import GivenFor, Mode, Model, Pair
 
@@ -164,6 +165,8 @@ class Unit:
     appended_value: str | None = None
     appended_for: GivenFor | None = None
     disagreed_launch_ids: tuple[str, ...] = ()
+    taken_back: TakenBack | None = None
+    """Set while the decision is the safe value and the unit ran the target under it."""
 
     @property
     def live(self) -> bool:
@@ -350,6 +353,8 @@ class Fleet:
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
     """Changes that wait for a person, and those that did, by id."""
+    drains: dict[str, Drain] = field(default_factory=dict)
+    """The order of each unit that is being restarted onto the safe value, or was and failed."""
     episodes: dict[str, Episode] = field(default_factory=dict)
     timed_out: set[str] = field(default_factory=set)
     fallbacks_total: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -55,3 +55,11 @@ class Change:
     def open(self) -> bool:
         """True while it waits."""
         return self.ended is None
+
+
+def held(changes: dict[str, Change], code: str, subject: str) -> Change | None:
+    """The newest plan that the controller held for this reason about this, open or ended."""
+    for change in reversed(changes.values()):
+        if change.kind == "held" and (change.code, change.subject) == (code, subject):
+            return change
+    return None

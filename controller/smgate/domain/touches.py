@@ -23,6 +23,9 @@ OF_A_UNIT = (
     | decisions.OverrideSet
     | decisions.Adopted
     | decisions.UnitDisagreed
+    | decisions.DrainOrdered
+    | decisions.DrainFinished
+    | decisions.DrainFailed
 )
 OF_A_NODE = (
     rulings.NodeEnrolled | rulings.NodeRetired | decisions.NodeWentSilent | decisions.NodeReturned

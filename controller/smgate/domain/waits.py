@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from smgate.domain import decisions, exposure, readings
+from smgate.domain import decisions, drain_waits, drains, exposure, readings
+from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout, Unit
 from smgate.domain.state_evidence import KeyEvidence
 
@@ -170,11 +172,11 @@ def collect(fleet: Fleet, now_us: int) -> list[Wait]:
     of_units = [
         w for name in sorted(fleet.units) for w in of_unit(fleet, fleet.units[name], now_us)
     ]
-    return [*of_units, *of_world(fleet, now_us)]
+    return [*of_units, *of_world(fleet, drains.needs(fleet, now_us), now_us)]
 
 
-def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
-    """What waits and is no unit's own: rollouts, kernel keys, checks, standing orders."""
+def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> list[Wait]:
+    """What waits for more than its own unit: rollouts, kernel keys, checks, standing orders, drains."""
     found: list[Wait] = []
     policy = fleet.policy
     for name in sorted(fleet.rollouts):
@@ -215,6 +217,8 @@ def of_world(fleet: Fleet, now_us: int) -> list[Wait]:
         if wanted.open
     )
     found.extend(of_changes(fleet, now_us))
+    found.extend(drain_waits.ordered(fleet, functools.partial(_wait, fleet, now_us)))
+    found.extend(drain_waits.before(fleet, needs, functools.partial(_wait, fleet, now_us)))
     found.extend(_standing_orders(fleet, now_us))
     return found
 
@@ -312,8 +316,9 @@ def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
         )
 
 
-QUIET = ("unit_launch", "wave", "unhealthy")
-"""Waits whose end is an event of its own, not a time-out: `override_set`, `wave_judged`, `grant_ended`."""
+QUIET = ("unit_launch", "wave", "unhealthy", "drain")
+"""Waits whose end is an event of its own, not a time-out: `override_set`, `wave_judged`,
+`grant_ended`, `drain_failed`."""
 
 
 def timed_out(fleet: Fleet, found: list[Wait]) -> list[decisions.WaitTimedOut]:

@@ -27,6 +27,7 @@ NAMES: Final[dict[str, type]] = {
     "bake_interval": facts.BakeInterval,
     "override_applied": facts.OverrideApplied,
     "gap_noticed": facts.GapNoticed,
+    "drain_hook_ended": facts.DrainHookEnded,
     "node_enrolled": rulings.NodeEnrolled,
     "node_retired": rulings.NodeRetired,
     "gate_published": rulings.GatePublished,
@@ -83,6 +84,9 @@ NAMES: Final[dict[str, type]] = {
     "adopted": decisions.Adopted,
     "unit_disagreed": decisions.UnitDisagreed,
     "change_held": decisions.ChangeHeld,
+    "drain_ordered": decisions.DrainOrdered,
+    "drain_finished": decisions.DrainFinished,
+    "drain_failed": decisions.DrainFailed,
 }
 
 _NAME_OF: Final[dict[type, str]] = {kind: name for name, kind in NAMES.items()}

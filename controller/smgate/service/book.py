@@ -34,6 +34,7 @@ class Page:
 
     generation: int = 0
     units: dict[str, tuple[decisions.OverrideSet, int]] = field(default_factory=dict)
+    drains: dict[str, tuple[decisions.DrainOrdered, int]] = field(default_factory=dict)
 
 
 class Book:
@@ -42,6 +43,7 @@ class Book:
     def __init__(self) -> None:
         self._pages: Final[dict[str, Page]] = {}
         self._unit_nodes: Final[dict[str, tuple[str, ...]]] = {}
+        self._drain_nodes: Final[dict[str, tuple[str, ...]]] = {}
         self._modes_position = 0
         self.modes: dict[str, Mode] = {}
 
@@ -55,11 +57,20 @@ class Book:
         page = self._pages.get(node)
         return {} if page is None else page.units
 
+    def drains(self, node: str) -> dict[str, tuple[decisions.DrainOrdered, int]]:
+        """The node's units that are ordered to restart onto the safe value."""
+        page = self._pages.get(node)
+        return {} if page is None else page.drains
+
     def take(self, fleet: Fleet, recorded: Recorded) -> set[str]:
         """Take in one event that `fleet` already holds; the topics whose listeners it concerns."""
         event = recorded.event
         if isinstance(event, decisions.OverrideSet):
             return self._override(fleet, event, recorded.position)
+        if isinstance(event, decisions.DrainOrdered):
+            return self._order(event, recorded.position)
+        if isinstance(event, decisions.DrainFinished | decisions.DrainFailed):
+            return self._end_order(event.unit, recorded.position)
         if isinstance(event, decisions.SelfTestWanted):
             return {launch_topic(event.launch_id)}
         if isinstance(event, rulings.GateModeSet | rulings.GatePublished):
@@ -83,6 +94,22 @@ class Book:
             topics.add(node_topic(node))
         self._unit_nodes[event.unit] = event.nodes
         return topics
+
+    def _order(self, event: decisions.DrainOrdered, position: int) -> set[str]:
+        for node in event.nodes:
+            page = self._pages.setdefault(node, Page())
+            page.generation = position
+            page.drains[event.unit] = (event, position)
+        self._drain_nodes[event.unit] = event.nodes
+        return {node_topic(node) for node in event.nodes}
+
+    def _end_order(self, unit: str, position: int) -> set[str]:
+        nodes = self._drain_nodes.pop(unit, ())
+        for node in nodes:
+            page = self._pages[node]
+            page.generation = position
+            del page.drains[unit]
+        return {node_topic(node) for node in nodes}
 
 
 def _modes(fleet: Fleet) -> dict[str, Mode]:

@@ -119,6 +119,11 @@ class Directives:
             issued_at_us=self._clock.now_us(),
             units=tuple(entries),
             modes=dict(book.modes),
+            drains=tuple(
+                _drain(event, position)
+                for _, (event, position) in sorted(book.drains(node).items())
+            )
+            or msgspec.UNSET,
         )
         signed = base.encode(message)
         return directive.SignedDirective(
@@ -139,6 +144,15 @@ def _rank(fleet: Fleet, launch_id: str) -> Rank | None:
         if rank.planned.launch_id == launch_id:
             return rank
     return None
+
+
+def _drain(event: decisions.DrainOrdered, position: int) -> directive.DrainOrder:
+    return directive.DrainOrder(
+        order=position,
+        unit=event.unit,
+        launch_ids=event.launch_ids,
+        deadline_us=event.deadline_us,
+    )
 
 
 def _override(event: decisions.OverrideSet, position: int) -> directive.UnitOverride:

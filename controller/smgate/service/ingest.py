@@ -34,6 +34,7 @@ DOMAIN_OF: Final[dict[type, type]] = {
     wire_facts.BakeInterval: domain_facts.BakeInterval,
     wire_facts.OverrideApplied: domain_facts.OverrideApplied,
     wire_facts.GapNoticed: domain_facts.GapNoticed,
+    wire_facts.DrainHookEnded: domain_facts.DrainHookEnded,
 }
 """What is sent, and what is stored of it. Two classes, so that wire and store can change apart."""
 

@@ -75,6 +75,19 @@ class UnitOverride(Message, frozen=True, kw_only=True):
     decided_at: Count
 
 
+class DrainOrder(Message, frozen=True, kw_only=True):
+    """Restart this unit onto the safe value, once: all its nodes are told, the first rank's acts.
+
+    Only while a server of one of these launches is there and runs the target, and never after the
+    deadline by the node's own clock. `order` is a log position, never given twice.
+    """
+
+    order: Count
+    unit: Name
+    launch_ids: tuple[Name, ...]
+    deadline_us: Micros
+
+
 class Directive(Message, frozen=True, kw_only=True):
     """Everything the controller wants of one node. `generation` is a log position, never reused."""
 
@@ -85,6 +98,8 @@ class Directive(Message, frozen=True, kw_only=True):
     issued_at_us: Micros
     units: tuple[UnitOverride, ...] = ()
     modes: dict[Sm, Literal["observe", "enforce"]] = msgspec.field(default_factory=dict)
+    drains: tuple[DrainOrder, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Absent while nothing is ordered of this node: a reader from before it can read all others."""
 
 
 class SignedDirective(Message, frozen=True, kw_only=True):

@@ -246,6 +246,18 @@ class GapNoticed(Message, frozen=True, kw_only=True, tag="gap_noticed"):
     closed: bool = False
 
 
+class DrainHookEnded(Message, frozen=True, kw_only=True, tag="drain_hook_ended"):
+    """How the drain hook of one order ended here. `interrupted`: the agent ended while it ran.
+
+    `no_hook`: the order is for an instance of this node that has none. Its output is never sent.
+    """
+
+    order: Count
+    unit: Name
+    outcome: Literal["succeeded", "failed", "timeout", "interrupted", "no_hook"]
+    exit_code: int | None = None
+
+
 Payload = (
     NodeReported
     | LaunchPlanned
@@ -259,6 +271,7 @@ Payload = (
     | BakeInterval
     | OverrideApplied
     | GapNoticed
+    | DrainHookEnded
 )
 """Closed list of facts a node may report; the JSON key `type` tells them apart."""
 
