@@ -12,6 +12,12 @@ from smgate.domain.state import Fleet, Unit
 NAMES_SHOWN: Final = 3
 
 
+def restarter(unit: Unit) -> str:
+    """Who restarts the unit: what its first rank's launch says."""
+    assert unit.launch is not None
+    return unit.launch.ranks[min(unit.launch.ranks)].planned.restarter
+
+
 def silent_nodes(fleet: Fleet, unit: Unit) -> list[str]:
     """Nodes of the unit that were not heard for too long: they cannot be told anything."""
     nodes = unit.override.nodes if unit.override is not None else ()
@@ -57,7 +63,7 @@ def is_safe(fleet: Fleet, unit: Unit) -> bool:
 class Stands:
     """What stands before the order for a unit that needs one, and who can change it."""
 
-    code: Literal["approval", "external", "silent", "budget"]
+    code: Literal["declined", "external", "silent", "budget"]
     owner: str
     sentence: str
     next_step: str

@@ -41,9 +41,7 @@ def ordered(fleet: Fleet, make: Callable[..., W]) -> Iterator[W]:
             )
 
 
-def before(
-    fleet: Fleet, needs: Mapping[str, drains.Need], make: Callable[..., W]
-) -> Iterator[W]:
+def before(fleet: Fleet, needs: Mapping[str, drains.Need], make: Callable[..., W]) -> Iterator[W]:
     """Units that must be restarted onto the safe value and are not ordered to: for whom they wait."""
     budgets: dict[str, drain_budget.Budget] = {}
     for name, need in needs.items():

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from smgate.domain import context, decisions, drain_budget, exposure, readings, rules_end
+from smgate.domain import (
+    context,
+    decisions,
+    drain_asks,
+    drain_budget,
+    exposure,
+    readings,
+    rules_end,
+)
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_drains import Drain
@@ -68,12 +76,6 @@ def needs(fleet: Fleet, now_us: int) -> dict[str, Need]:
     return {name: one for name, one in found if one is not None}
 
 
-def restarter(unit: Unit) -> str:
-    """Who restarts the unit: what its first rank's launch says."""
-    assert unit.launch is not None
-    return unit.launch.ranks[min(unit.launch.ranks)].planned.restarter
-
-
 def plan(fleet: Fleet, needs: Mapping[str, Need], now_us: int) -> list[Event]:
     """What to record of drains now: those that ended, else those to order.
 
@@ -87,15 +89,31 @@ def plan(fleet: Fleet, needs: Mapping[str, Need], now_us: int) -> list[Event]:
         for name in sorted(fleet.drains)
         if (event := _ending(fleet, name, fleet.drains[name], now_us)) is not None
     ]
-    return ended or list(_orders(fleet, needs, now_us))
+    return (
+        ended or list(drain_asks.plan(fleet, _failed(needs))) or list(_orders(fleet, needs, now_us))
+    )
+
+
+def _failed(needs: Mapping[str, Need]) -> dict[str, list[str]]:
+    """By failed kernel key, the units that need a restart because of it."""
+    found: dict[str, list[str]] = {}
+    for name, need_ in needs.items():
+        if need_.kernel_key is not None:
+            found.setdefault(need_.kernel_key, []).append(name)
+    return found
+
+
+def _agreed(fleet: Fleet, need_: Need) -> bool:
+    """True if nobody is asked first, or a person agreed."""
+    return need_.kernel_key is None or drain_asks.answer(fleet, need_.kernel_key) == "agreed"
 
 
 def _orders(fleet: Fleet, needs: Mapping[str, Need], now_us: int) -> Iterator[Event]:
     queues: dict[str, list[str]] = {}
     for name in needs:
         unit = fleet.units[name]
-        ready = restarter(unit) == "hook" and not drain_budget.silent_nodes(fleet, unit)
-        if ready and name not in fleet.drains and not _unasked(fleet, needs[name]):
+        told = drain_budget.restarter(unit) == "hook" and not drain_budget.silent_nodes(fleet, unit)
+        if told and name not in fleet.drains and _agreed(fleet, needs[name]):
             queues.setdefault(exposure.unit_sm(fleet, unit) or "unknown", []).append(name)
     for sm in sorted(queues):
         left = drain_budget.budget(fleet, sm)
@@ -138,9 +156,13 @@ def stands(
         need_: that need.
         budgets: by SM, filled here as they are looked at.
     """
-    if unit.id in fleet.drains or _unasked(fleet, need_):
+    if unit.id in fleet.drains:
         return None
-    if restarter(unit) == "external":
+    if not _agreed(fleet, need_):
+        key = need_.kernel_key or ""
+        asked = drain_asks.answer(fleet, key) != "declined"
+        return None if asked else drain_asks.declined(fleet, key, unit)
+    if drain_budget.restarter(unit) == "external":
         return drain_budget.Stands(
             code="external",
             owner="unit owner",
@@ -159,11 +181,6 @@ def stands(
     if sm not in budgets:
         budgets[sm] = drain_budget.budget(fleet, sm)
     return budgets[sm].stands(unit.id)
-
-
-def _unasked(fleet: Fleet, need_: Need) -> bool:
-    """True if a person must agree first."""
-    return need_.kernel_key is not None and fleet.policy.drain_on_failed_build == "ask"
 
 
 def _ending(fleet: Fleet, name: str, drain: Drain, now_us: int) -> Event | None:

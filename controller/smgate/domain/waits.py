@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from smgate.domain import decisions, drain_waits, drains, exposure, readings
-from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Rollout, Unit
 from smgate.domain.state_evidence import KeyEvidence
 

@@ -1,0 +1,114 @@
+"""A failed build: who runs the target is asked about once, with what a restart of all would cost."""
+
+import pytest
+from tests import given, given_drains as drains
+
+from smgate.domain import changes, commands, decisions, rulings
+
+CHANGE = "drain"
+
+
+def confirm(fleet):
+    """A person confirms the first failure: the build is wrong everywhere."""
+    fleet.check("p1", outcome="failed")
+    ruling = commands.RuleBuild(kernel_key=given.KEY, node="p1", ruling="confirmed", reason="seen")
+    fleet.orders(ruling)
+
+
+def change(fleet):
+    found = changes.held(fleet.state, CHANGE, given.KEY)
+    assert found is not None
+    return found
+
+
+def accept(fleet):
+    fleet.orders(commands.AcceptChange(change=change(fleet).id, reason="go"), by="bob")
+
+
+@pytest.fixture
+def fleet():
+    made = drains.fleet_on_target("a", "b", "c", "d")
+    confirm(made)
+    return made
+
+
+def test_nothing_restarts_before_a_person_agrees_and_the_cost_is_said_in_numbers(fleet):
+    assert fleet.told("a") == ("append", given.SAFE, "rolled_back_here")
+    assert drains.orders(fleet) == []
+    (held,) = fleet.seen(decisions.ChangeHeld)
+    assert (held.code, held.subject) == ("drain", given.KEY)
+    assert held.units == tuple(sorted(map(fleet.id, "abcd")))
+    assert held.numbers == {
+        "units": 4,
+        "gpus": 4,
+        "restarts": 4,
+        "restarts_by_owners": 0,
+        "hours_at_most": 4,
+        "serving_share_at_least": 0.75,
+    }
+    assert "1 at a time, in at most 4 h, while at least 3 of 4 serve" in held.would
+    assert [w.owner for w in fleet.waits if w.code == "change_held"] == ["approver"]
+    fleet.later(30 * 86400)
+    assert drains.orders(fleet) == []
+    assert len(fleet.seen(decisions.ChangeHeld)) == 1
+
+
+def test_once_a_person_agrees_they_restart_one_after_the_other(fleet):
+    accept(fleet)
+    assert drains.orders(fleet) == ["a"]
+    for node in "abcd":
+        fleet.restarts(node, restarter="hook")
+    assert drains.orders(fleet) == ["a", "b", "c", "d"]
+    assert {code for _, code in drains.ended(fleet)} == {"safe"}
+
+
+def test_a_person_who_withdraws_it_is_not_asked_again(fleet):
+    name = change(fleet).id
+    fleet.orders(commands.WithdrawChange(change=name, reason="tonight they serve"))
+    fleet.later(30 * 86400)
+    assert drains.orders(fleet) == []
+    assert len(fleet.seen(decisions.ChangeHeld)) == 1
+    assert drains.waiting(fleet) == dict.fromkeys("abcd", "unit owner")
+    drains.pin_off(fleet, "b")
+    assert drains.orders(fleet) == ["b"]
+
+
+def test_one_whose_own_gpus_failed_restarts_without_asking():
+    fleet = drains.fleet_on_target("a", "b", "c", "d")
+    fleet.check("b", outcome="failed")
+    fleet.check("p1", outcome="failed")
+    assert fleet.standing() == "failed"
+    assert drains.orders(fleet) == ["b"]
+    assert change(fleet).units == tuple(sorted(map(fleet.id, "acd")))
+
+
+def test_with_auto_nobody_is_asked_and_the_budget_holds():
+    fleet = drains.fleet_on_target("a", "b", "c", "d", drain_on_failed_build="auto")
+    confirm(fleet)
+    assert fleet.seen(decisions.ChangeHeld) == []
+    assert drains.orders(fleet) == ["a"]
+
+
+def test_an_answer_that_nobody_needs_any_more_is_withdrawn(fleet):
+    for node in "abcd":
+        fleet.restarts(node, restarter="hook")
+    (withdrawn,) = fleet.seen(rulings.ChangeWithdrawn)
+    assert withdrawn.code == "no_longer_needed"
+    assert not change(fleet).open
+
+
+def test_when_the_policy_says_auto_the_open_question_is_withdrawn(fleet):
+    auto = given.policy.Policy(drain_on_failed_build="auto")
+    fleet.orders(commands.PublishPolicy(policy=auto, reason="they agreed beforehand"))
+    assert not change(fleet).open
+    assert drains.orders(fleet) == ["a"]
+
+
+def test_owners_who_restart_their_servers_are_counted_apart():
+    fleet = given.Fleet().enforce().qualified().granted("a", "b")
+    confirm(fleet)
+    assert change(fleet).numbers["restarts_by_owners"] == 2
+    assert change(fleet).numbers["hours_at_most"] == 0
+    accept(fleet)
+    assert drains.orders(fleet) == []
+    assert drains.waiting(fleet) == {"a": "unit owner", "b": "unit owner"}
