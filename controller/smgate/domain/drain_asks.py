@@ -65,19 +65,25 @@ def _held(fleet: Fleet, key: str, units: list[Unit]) -> decisions.ChangeHeld:
     standing = drain_budget.budget(fleet, sm)
     gpus = {uuid for unit in units for rank in unit.ranks.values() for uuid in rank.gpu_uuids}
     owners = sum(drain_budget.restarter(unit) == "external" for unit in units)
-    rounds = -(-(len(units) - owners) // policy.max_units_down)
-    hours = rounds * policy.drain_timeout_s / 3600
-    serving = max(0, standing.live - len(standing.down) - policy.max_units_down)
+    hooks = len(units) - owners
+    hours = -(-hooks // policy.max_units_down) * policy.drain_timeout_s / 3600
+    at_once = min(hooks, policy.max_units_down)
+    serving = max(0, standing.live - len(standing.down) - at_once)
     share = serving / standing.live if standing.live else 0.0
+    by_hooks = (
+        f" {hooks} by their hooks, {at_once} at a time, in at most {hours:g} h, while {serving} of "
+        f"{standing.live} go on serving."
+    )
+    by_owners = f" {owners} by their owners."
     return decisions.ChangeHeld(
         code=CODE,
         subject=key,
         units=tuple(unit.id for unit in units),
-        sentence=f"Kernel key {key} failed and {len(units)} servers of SM {sm} still run the target "
-        "on it. They come onto the safe value at their next start; restarting them now needs a person.",
-        would=f"{len(units)} servers with {len(gpus)} GPUs restart, {owners} of them by their owners; "
-        f"the others {policy.max_units_down} at a time, in at most {hours:g} h, while at least "
-        f"{serving} of {standing.live} serve.",
+        sentence=f"Kernel key {key} failed, and servers of SM {sm} still run the target on it: "
+        f"{len(units)}. They come onto the safe value at their next start; restarting them now needs a person.",
+        would=f"Servers to restart: {len(units)}, with {len(gpus)} GPUs."
+        + (by_hooks if hooks else "")
+        + (by_owners if owners else ""),
         numbers={
             "units": float(len(units)),
             "gpus": float(len(gpus)),

@@ -46,7 +46,9 @@ def test_nothing_restarts_before_a_person_agrees_and_the_cost_is_said_in_numbers
         "hours_at_most": 4,
         "serving_share_at_least": 0.75,
     }
-    assert "1 at a time, in at most 4 h, while at least 3 of 4 serve" in held.would
+    assert (
+        "4 by their hooks, 1 at a time, in at most 4 h, while 3 of 4 go on serving." in held.would
+    )
     assert [w.owner for w in fleet.waits if w.code == "change_held"] == ["approver"]
     fleet.later(30 * 86400)
     assert drains.orders(fleet) == []
@@ -109,6 +111,7 @@ def test_owners_who_restart_their_servers_are_counted_apart():
     confirm(fleet)
     assert change(fleet).numbers["restarts_by_owners"] == 2
     assert change(fleet).numbers["hours_at_most"] == 0
+    assert change(fleet).would == "Servers to restart: 2, with 2 GPUs. 2 by their owners."
     accept(fleet)
     assert drains.orders(fleet) == []
     assert drains.waiting(fleet) == {"a": "unit owner", "b": "unit owner"}
