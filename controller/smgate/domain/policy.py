@@ -254,9 +254,7 @@ def validate_policy(policy: Policy) -> None:
         if item.name == "drain_on_failed_build" and value not in ("ask", "auto"):
             raise reject(f"drain_on_failed_build is {value!r}.", "Give ask or auto.")
         if item.name == "min_serving_share" and not 0 <= value <= 1:
-            raise reject(
-                f"min_serving_share is {value}.", "Give a share from 0 to 1, such as 0.9."
-            )
+            raise reject(f"min_serving_share is {value}.", "Give a share from 0 to 1, such as 0.9.")
         if value is None or item.name in NO_COUNTS:
             continue
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
