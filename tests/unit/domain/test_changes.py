@@ -8,7 +8,7 @@ from smgate.domain import bodies, changes, commands, decisions, policy, rulings
 
 HOUR = 3600
 HELD = decisions.ChangeHeld(
-    code="drain",
+    code="change_limit",
     subject=given.KEY,
     units=("a:1", "b:1"),
     sentence="The key failed; 2 servers run it.",
@@ -64,7 +64,7 @@ def test_a_held_plan_waits_for_an_approver_until_one_accepts(fleet):
         "forbidden"
     )
     fleet.orders(commands.AcceptChange(change=change, reason="go"), by="bob")
-    found = changes.held(fleet.state, "drain", given.KEY)
+    found = changes.held(fleet.state, "change_limit", given.KEY)
     assert (found.ended, found.accepted_by) == ("accepted", "bob")
     assert wait_of(fleet, change) is None
     assert fleet.orders(commands.AcceptChange(change=change, reason="go"), by="bob") == ()
