@@ -58,6 +58,13 @@ class Instance(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     launch_id: base.Name | None = None
     """Links the instance to a launch; without it the launch gate's record does."""
     restarter: facts.Restarter = "external"
+    """Who restarts it; `hook` if and only if there is a `drain_hook`."""
+    drain_hook: tuple[str, ...] = ()
+    """Program and arguments that restart the whole unit; run once when the controller orders it."""
+    drain_hook_timeout_s: Seconds = 300.0
+    """How long it may run before it is killed."""
+    drain_hook_on: Literal["first_rank", "every_rank"] = "first_rank"
+    """Of a unit over several nodes: whether only the first rank's node runs it, or each its own."""
     model_config: str | None = None
     """Path of the model's `config.json`, where the path in the log does not exist on this node."""
     architecture: base.Name | None = None
@@ -138,6 +145,14 @@ def _check(source: Path, config: AgentConfig) -> None:
             raise ConfigError(f"{source}: instance {instance.id} has neither url nor log")
         if instance.url is not None and not is_http_url(instance.url, schemes=("http",)):
             raise ConfigError(f"{source}: instance {instance.id}: url must be http://host:port")
+        if (instance.restarter == "hook") != bool(instance.drain_hook):
+            raise ConfigError(
+                f"{source}: instance {instance.id}: restarter = hook goes with a drain_hook"
+            )
+        if instance.drain_hook and not Path(instance.drain_hook[0]).is_absolute():
+            raise ConfigError(
+                f"{source}: instance {instance.id}: drain_hook must begin with an absolute path"
+            )
         if instance.node_rank >= instance.nnodes:
             raise ConfigError(f"{source}: instance {instance.id}: node_rank is not below nnodes")
 

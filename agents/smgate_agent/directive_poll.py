@@ -127,7 +127,7 @@ class Holder:
 class Poller:
     """One thread's work: hold the long-poll, which is also the heartbeat."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it works with, and whom it tells
         self,
         *,
         link: controller_link.Link,
@@ -137,6 +137,7 @@ class Poller:
         jitter: Callable[[], float],
         stop: threading.Event,
         on_new_incarnation: Callable[[], object],
+        on_confirmed: Callable[[directive.Directive], object],
     ) -> None:
         self._link = link
         self._holder = holder
@@ -145,6 +146,7 @@ class Poller:
         self._jitter = jitter
         self._stop = stop
         self._on_new_incarnation = on_new_incarnation
+        self._on_confirmed = on_confirmed
 
     def run(self) -> None:
         """Ask until told to stop."""
@@ -189,6 +191,8 @@ class Poller:
 
     def _reached(self) -> bool:
         self._link.reached()
+        if self._holder.held is not None:
+            self._on_confirmed(self._holder.held)
         return False
 
     def _failed(self, code: str, *, reachable: bool) -> bool:

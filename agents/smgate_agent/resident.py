@@ -27,6 +27,7 @@ from smgate_agent import (
     controller_link,
     delivery,
     directive_poll,
+    drain,
     files,
     gate_socket,
     identity,
@@ -114,6 +115,15 @@ class Resident:
             )
             for instance in settings.instance
         ]
+        self._drains = drain.Drains(
+            self._state_dir,
+            watched=lambda: [
+                drain.Watched(declared=w.declared, view=w.view) for w in self._watchers
+            ],
+            outbox_=self.outbox,
+            clock_=edges.clock,
+            stop=self.stop,
+        )
         self._credential: identity.Credential | None = None
         self._holder: directive_poll.Holder | None = None
         self._links: dict[str, controller_link.Link] = {}
@@ -133,6 +143,7 @@ class Resident:
         self._talk_stop.set()
         self.outbox.appended.set()
         self._node_due.set()
+        self._drains.wake()
 
     def run(self) -> None:
         """Run until asked to stop."""
@@ -142,6 +153,7 @@ class Resident:
             self._node_known.wait(_NODE_FIRST_S)
             for watcher in self._watchers:
                 self._start(f"watch {watcher.declared.id}", watcher.run)
+            self._start("drains", self._drains.run)
             while not self.stop.is_set():
                 self._round()
                 self.stop.wait(_ROUND_S)
@@ -215,6 +227,7 @@ class Resident:
             jitter=self._edges.jitter,
             stop=stop,
             on_new_incarnation=self.outbox.rewind,
+            on_confirmed=self._drains.confirm,
         )
         self._start("facts", deliverer.run, stop)
         self._start("directive", poller.run, stop)

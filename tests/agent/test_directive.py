@@ -131,6 +131,7 @@ def poll(controller, holder):
         jitter=lambda: 0.0,
         stop=stop,
         on_new_incarnation=lambda: rewound.append(True),
+        on_confirmed=lambda held: None,
     )
     thread = threading.Thread(target=poller.run)
     thread.start()
