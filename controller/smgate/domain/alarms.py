@@ -56,7 +56,9 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
     live = unit.live_instances()
     if any(i.fallback is not None for i in unit.instances.values()):
         yield "memory_fallback"
-    if any(delivered_wrong(unit, i) for i in live):
+    # One that died of it says so until the next launch: a crash loop is one alarm, not many.
+    told = (i for i in unit.instances.values() if i.live or i.failed)
+    if any(delivered_wrong(unit, i) for i in told):
         yield "override_not_in_effect"
     if exposure.uncontrolled(fleet, unit):
         yield "uncontrolled"

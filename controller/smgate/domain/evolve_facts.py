@@ -190,6 +190,7 @@ def _exited(
 ) -> None:
     # Without an exit code, a server that ended before it ever served failed to start.
     failed = not instance.served if fact.exit_code is None else fact.exit_code != 0
+    instance.failed = failed
     if failed:
         _count_failures(fleet, unit, instance, times=1)
     if instance.fallback != "crashed":

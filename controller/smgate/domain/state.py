@@ -95,6 +95,8 @@ class Instance:
     gpu_uuids: GpuSet = ()
     restarts: int = 0
     served: bool = False
+    failed: bool = False
+    """It ended, and not because somebody stopped it."""
     unhealthy_led_us: int | None = None
     """Since when it does not answer as a healthy server does."""
     effective: Pair | None = None

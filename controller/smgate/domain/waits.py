@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from smgate.domain import decisions, drain_waits, drains, exposure, readings
-from smgate.domain.state import Fleet, Rollout, Unit
+from smgate.domain.state import Fleet, Rollout, Unit, UnitLaunch
 from smgate.domain.state_evidence import KeyEvidence
 
 SECOND_US = 1_000_000
@@ -80,6 +80,16 @@ def _hanging(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
         )
 
 
+def _decided_within_s(fleet: Fleet, launch: UnitLaunch) -> int:
+    """The gather deadline, or that of the last check asked of this launch: it is decided after both."""
+    asked = (one for name in launch.launch_ids for one in fleet.launch_wants.get(name, ()))
+    since_us = max((one.since_led_us for one in asked if one.open), default=None)
+    if since_us is None:
+        return fleet.policy.gather_s
+    asked_after_s = -((launch.opened_led_us - since_us) // SECOND_US)
+    return max(fleet.policy.gather_s, asked_after_s + fleet.policy.check_timeout_s)
+
+
 def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
     """What one unit waits for."""
     policy = fleet.policy
@@ -93,7 +103,7 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             owner="controller",
             since_led_us=launch.opened_led_us,
             position=launch.opened_position,
-            timeout_s=policy.gather_s,
+            timeout_s=_decided_within_s(fleet, launch),
             sentence="Every rank has reported this launch; it is decided after the checks asked of it."
             if launch.complete
             else f"{len(launch.ranks)} of {launch.nnodes} ranks have reported this launch.",

@@ -296,3 +296,26 @@ def test_the_planner_says_when_it_will_have_something_to_do(fleet):
     fleet.launch("a", nnodes=2, unit_name="two")
     due = given.planner.plan(fleet.state, fleet.now_us).next_due_us
     assert due == fleet.now_us + 60 * given.SECOND_US
+
+
+def test_a_crash_loop_that_was_not_told_so_is_one_alarm(fleet):
+    fleet.enforce()
+    for _ in range(4):
+        fleet.launch("a")
+        fleet.instance("a", "starting")
+        fleet.effective("a", "auto")
+        fleet.later(900)
+        fleet.instance("a", "exited", exit_code=1)
+        fleet.later(200)
+    (episode,) = episodes(fleet, "override_not_in_effect")
+    assert episode.closed_us is None
+
+
+def test_a_server_that_somebody_stopped_has_nothing_in_effect(fleet):
+    fleet.enforce()
+    fleet.launch("a")
+    fleet.serves("a", "auto")
+    fleet.instance("a", "exited", exit_code=0)
+    fleet.later(301)
+    (episode,) = episodes(fleet, "override_not_in_effect")
+    assert episode.closed_us is not None

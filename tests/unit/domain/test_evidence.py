@@ -339,3 +339,14 @@ def test_gpu_sets_are_named_in_one_order(fleet):
 def test_a_gpu_that_is_known_by_its_node_alone_has_its_sm(fleet):
     fleet.launch("p1", gpus=(values.Gpu(uuid="GPU-p1"),))
     assert asked(fleet) == ["p1"]
+
+
+def test_a_launch_waits_for_its_check_as_long_as_the_check_may_take():
+    fleet = given.Fleet(gather_s=60, check_timeout_s=100).enforce()
+    fleet.node("p1", pool=True)
+    fleet.launch("p1")
+    fleet.later(99)
+    (wait,) = (wait for wait in fleet.waits if wait.code == "unit_launch")
+    assert wait.remaining_us == 1_000_000
+    fleet.later(1)
+    assert fleet.told("p1")
