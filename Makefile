@@ -13,7 +13,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus sglang-env sglang-env-all gate bench-decide ci clean
+	prometheus sglang-env sglang-env-all gate bench-decide walk ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,12 @@ ready-all: ready sglang-env-all
 
 bench-decide: setup ## What deciding costs, as JSON lines (BENCH_NODES=1000,10000)
 	@PYTHONPATH=. $(BIN)/python -m tests.bench.decide
+
+walk: setup ## Play fleets seed after seed until an invariant breaks (SEED=1 NODES=40 DAYS=30)
+	@mkdir -p .cache; seed=$(or $(SEED),1); while $(BIN)/smgate simulate fleet --seed $$seed --quiet \
+		--nodes $(or $(NODES),40) --days $(or $(DAYS),30) >.cache/walk.txt; \
+		do echo "seed $$seed: $$(grep ' checks of ' .cache/walk.txt)"; seed=$$((seed + 1)); done; \
+		echo "seed $$seed:"; grep VIOLATED .cache/walk.txt
 
 ci: ## What CI runs
 	@bash .ci/run

@@ -57,3 +57,24 @@ def test_a_bad_scenario_is_told_with_its_line(cli: Cli, tmp_path: Path) -> None:
     error = cli("simulate", "run", str(file), "--json").error
     assert error["code"] == "bad_scenario"
     assert cli("simulate", "run", str(tmp_path / "none")).code == 2
+
+
+def test_a_fleet_is_played_from_its_seed(cli: Cli) -> None:
+    asked = ("simulate", "fleet", "--seed", "4", "--nodes", "6", "--days", "1", "--faults", "away")
+    result = cli(*asked)
+    assert result.code == 0
+    assert "A fleet of 6 machines for 1 days, seed 4" in result.out
+    assert "the chain is whole" in result.out
+    assert "never split" in result.out
+    assert "times real speed" in result.err
+    answer = json.loads(cli(*asked, "--json").out)
+    assert (answer["seed"], answer["faults"], answer["violations"]) == (4, ["away"], [])
+    assert answer["report"]
+    assert cli(*asked).out == result.out
+
+
+def test_a_fault_that_there_is_not_is_refused(cli: Cli) -> None:
+    result = cli("simulate", "fleet", "--faults", "away,meteor")
+    assert result.code == 2
+    assert "meteor" in result.err
+    assert "silence" in result.err

@@ -53,3 +53,28 @@ def _override(one: output.Row) -> str:
 
 def _phase(rollout: object) -> object:
     return rollout.get("phase") if isinstance(rollout, dict) else rollout
+
+
+def fleet_lines(result: output.Row) -> list[str]:
+    """A played fleet: the report, then the numbers."""
+    told = [
+        f"A fleet of {result['nodes']} machines for {result['days']:g} days, seed {result['seed']}"
+    ]
+    told += ["", *map(output.text_of, result["report"]), ""]
+    told.append("day   units  granted  on target  on a wrong kernel  exposed  uncontrolled")
+    told += [
+        f"{one['day']:3} {one['units']:7} {one['granted']:8} {one['on_target']:10} "
+        f"{one['on_wrong_kernels']:18} {one['exposed']:8} {one['uncontrolled']:13}"
+        for one in result["exposure"]
+    ]
+    counts = (f"{name.replace('_', ' ')} {number}" for name, number in result["counts"].items())
+    told += ["", ", ".join(counts)]
+    chain = "whole" if result["chain_ok"] else "NOT WHOLE"
+    told.append(f"{result['log_events']} events, the chain is {chain}.")
+    told.append(f"{sum(result['checks'].values())} checks of {len(result['checks'])} invariants:")
+    told += [f"  {number:9}  {name.replace('_', ' ')}" for name, number in result["checks"].items()]
+    told += [
+        f"VIOLATED at {one['position']}: {one['invariant']}: {output.text_of(one['sentence'])}"
+        for one in result["violations"]
+    ]
+    return told
