@@ -33,6 +33,7 @@ from smgate.domain import (
     state,
     unit_commands,
     values,
+    waits,
 )
 from smgate.domain.waits import SECOND_US, Wait
 
@@ -141,10 +142,11 @@ class Fleet:
     def settle(self) -> None:
         """Plan, record, fold, until the planner has nothing to say."""
         for _ in range(ROUNDS_MAX):
+            of_changes = self._planned_incrementally()
             plan = planner.plan(self.state, self.now_us)
-            assert self._planned_incrementally() == plan  # of what changed alone
+            assert of_changes == plan
             if not plan.events:
-                self.waits = plan.waits
+                self.waits = tuple(waits.collect(self.state, self.now_us))
                 return
             for event in plan.events:
                 self.record(event, "controller")
@@ -153,11 +155,7 @@ class Fleet:
     def _planned_incrementally(self) -> planner.Plan:
         if self._planned is not self.state:
             self._planned, self._planner = self.state, planner.Planner()
-        found = self._planner.plan(self.state, self.now_us)
-        if found.events:
-            return found
-        waiting = tuple(wait.at(self.state, self.now_us) for wait in found.waits)
-        return replace(found, waits=waiting)
+        return self._planner.plan(self.state, self.now_us)
 
     def later(self, seconds: float, *, silent: Iterable[str] = ()) -> None:
         """Time passes, in one step. Every node stays in contact but those named."""

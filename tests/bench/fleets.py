@@ -7,6 +7,7 @@ tenth of them, restarted onto the target and baking; all others hold the safe va
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from smgate.domain import (
     commands,
@@ -17,6 +18,7 @@ from smgate.domain import (
     genesis,
     planner,
     policy,
+    rulings,
     state,
     values,
 )
@@ -122,14 +124,19 @@ def serves(node: str, number: int, runner: str) -> tuple[facts.Fact, ...]:
         facts.InstanceChanged(
             instance_id="k3", state="serving", gpu_uuids=gpus, launch_id=launch_id
         ),
-        facts.EffectiveSeen(
-            instance_id="k3",
-            runner=runner,
-            a2a="none",
-            source="server_info",
-            architecture=MODEL.architecture,
-            mxfp4=True,
-        ),
+        effective(runner),
+    )
+
+
+def effective(runner: str) -> facts.EffectiveSeen:
+    """What the node's server attests."""
+    return facts.EffectiveSeen(
+        instance_id="k3",
+        runner=runner,
+        a2a="none",
+        source="server_info",
+        architecture=MODEL.architecture,
+        mxfp4=True,
     )
 
 
@@ -153,35 +160,48 @@ def checks(node: str) -> tuple[facts.CheckFinished, ...]:
 
 
 def rollout(nodes: int, **changes: object) -> policy.RolloutPlan:
-    """A tenth first, then all."""
-    return policy.RolloutPlan(
+    """A tenth first, then all, unless the changes say otherwise."""
+    plan = policy.RolloutPlan(
         id="bench",
         gate=GATE,
         sm="10.7",
         waves=(policy.Wave(count=max(1, nodes // WAVE_SHARE)), policy.Wave(percent=100)),
         max_in_flight=nodes,
-        **changes,  # type: ignore[arg-type]
     )
+    return replace(plan, **changes)  # type: ignore[arg-type]
 
 
-def of(nodes: int) -> History:
-    """The fleet of that many nodes, settled."""
+def names(nodes: int) -> list[str]:
+    """Every node but those of the pool."""
+    return [f"node-{number:06}" for number in range(nodes)]
+
+
+def unit(made: History, node: str) -> state.Unit:
+    """The server of a node."""
+    (found,) = made.fleet.node_units[node]
+    return made.fleet.units[found]
+
+
+def of(nodes: int, *, numbers: policy.Policy | None = None, **changes: object) -> History:
+    """The fleet of that many nodes, settled; `changes` are to the rollout's plan."""
     made = History()
-    names = [f"node-{number:06}" for number in range(nodes)]
+    if numbers is not None:
+        made.record(rulings.PolicyPublished(policy=numbers, reason="bench"), "operator:alice")
     for number in range(POOL_NODES):
         made.record(reported(number, f"pool-{number}", pool=True), f"node:pool-{number}")
         _says(made, f"pool-{number}", checks(f"pool-{number}"))
     made.order(commands.SetGateMode(gate=GATE, sm="10.7", mode="enforce", reason="bench"), "alice")
-    for number, name in enumerate(names):
+    for number, name in enumerate(names(nodes)):
         _says(made, name, (reported(number, name), launch(name, 1)))
     made.settle()
-    _say_all(made, names, lambda name: serves(name, 1, "marlin"))
-    made.order(commands.ProposeRollout(plan=rollout(nodes), reason="bench"), "alice")
+    _say_all(made, names(nodes), lambda name: serves(name, 1, "marlin"))
+    plan = rollout(nodes, **changes)
+    made.order(commands.ProposeRollout(plan=plan, reason="bench"), "alice")
     made.order(commands.ApproveRollout(rollout="bench", reason="bench"), "bob")
     made.order(commands.StartRollout(rollout="bench", reason="bench"), "alice")
     made.settle()
     granted = [unit for unit in made.fleet.units.values() if unit.grant is not None]
-    assert len(granted) == max(1, nodes // WAVE_SHARE)
+    assert granted
     first = [unit.known_ranks[0].node for unit in granted]
     _say_all(made, first, lambda name: (launch(name, 2),))
     _say_all(made, first, lambda name: serves(name, 2, TARGET))

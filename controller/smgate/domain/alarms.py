@@ -10,7 +10,8 @@ from typing import Final
 
 from smgate.domain import context, decisions, exposure, rules_ours
 from smgate.domain.events import Event
-from smgate.domain.state import Episode, Fleet, Instance, Unit
+from smgate.domain.state import Fleet, Instance, Unit
+from smgate.domain.state_alarms import Alarm, Episode
 from smgate.domain.waits import SECOND_US
 
 SENTENCES: Final = {
@@ -38,8 +39,35 @@ SENTENCES: Final = {
 LOUD_CODES: Final = ("sm_unknown", "sm_mixed", "override_defeated", "unit_unsteerable")
 """Decision codes that are alarms of their own on an SM the gate is about."""
 
-Condition = tuple[str, str, str, str]
-"""(gate, SM, cause, unit)"""
+
+class Held:
+    """The alarms that hold, and for which units: kept as units are looked at anew."""
+
+    def __init__(self) -> None:
+        self._of_unit: dict[str, tuple[Alarm, ...]] = {}
+        self.units: dict[Alarm, set[str]] = {}
+        self.changed: set[Alarm] = set()
+        """Alarms whose units may differ from what their episode says."""
+
+    def look(self, fleet: Fleet, names: Iterable[str], now_us: int) -> None:
+        """Look at these units anew."""
+        for name in names:
+            found = of_unit(fleet, fleet.units[name], now_us)
+            before = self._of_unit.pop(name, ())
+            if found:
+                self._of_unit[name] = found
+            if found != before:
+                self._replace(name, before, found)
+
+    def _replace(self, name: str, before: Iterable[Alarm], found: Iterable[Alarm]) -> None:
+        for alarm in before:
+            self.units[alarm].discard(name)
+        for alarm in found:
+            self.units.setdefault(alarm, set()).add(name)
+        for alarm in (*before, *found):
+            self.changed.add(alarm)
+            if not self.units.get(alarm, True):
+                del self.units[alarm]
 
 
 def delivered_wrong(unit: Unit, instance: Instance) -> bool:
@@ -124,48 +152,51 @@ def _shared(fleet: Fleet, uuid: str) -> bool:
     return sum(1 for unit in units if unit.live and unit.live_instances()) > 1
 
 
-def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> tuple[Condition, ...]:
-    """The alarm conditions that hold for one unit now."""
+def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> tuple[Alarm, ...]:
+    """The alarms that hold for one unit now."""
     causes = list(_unit_causes(fleet, unit)) if unit.live else []
     if not causes:
         return ()
     ctx = context.of_unit(fleet, unit, now_us)
     gate = ctx.gate.id if ctx.gate is not None else "none"
     sm = ctx.sm or exposure.unit_sm(fleet, unit) or "unknown"
-    return tuple((gate, sm, cause, unit.id) for cause in causes)
+    return tuple((gate, sm, cause) for cause in causes)
 
 
-def of_world(fleet: Fleet) -> list[Condition]:
-    """The alarm conditions that are no unit's own."""
-    found: list[Condition] = []
-    for key in sorted(fleet.keys):
-        evidence = fleet.keys[key]
+def of_world(fleet: Fleet) -> dict[Alarm, set[str]]:
+    """The alarms that are no unit's own, and what they are about."""
+    found: dict[Alarm, set[str]] = {}
+    for key, evidence in fleet.keys.items():
         if evidence.standing in ("suspect", "failed"):
-            found.append(("none", evidence.sm, f"build_{evidence.standing}", key))
-    for name in sorted(fleet.rollouts):
-        rollout = fleet.rollouts[name]
+            alarm = ("none", evidence.sm, f"build_{evidence.standing}")
+            found.setdefault(alarm, set()).add(key)
+    for name, rollout in fleet.rollouts.items():
         if rollout.phase == "halted" and rollout.halted_code != "by_person":
-            found.append((rollout.plan.gate, rollout.plan.sm, "rollout_halted", name))
-    if fleet.breaker_position is not None:
-        found.extend(("none", "all", "breaker_open", name) for name in fleet.breaker_units)
+            alarm = (rollout.plan.gate, rollout.plan.sm, "rollout_halted")
+            found.setdefault(alarm, set()).add(name)
+    if fleet.breaker_position is not None and fleet.breaker_units:
+        found["none", "all", "breaker_open"] = set(fleet.breaker_units)
     return found
 
 
-def open_episodes(fleet: Fleet) -> dict[tuple[str, str, str], Episode]:
-    """Episodes that are not closed, by (gate, SM, cause)."""
-    return {(e.gate, e.sm, e.cause): e for e in fleet.episodes.values() if e.closed_us is None}
+def open_episodes(fleet: Fleet) -> dict[Alarm, Episode]:
+    """Episodes that are not closed, by what they are of."""
+    return {alarm: fleet.episodes[name] for alarm, name in fleet.open_episodes.items()}
 
 
-def episodes(fleet: Fleet, conditions: Iterable[Condition], now_us: int) -> list[Event]:
-    """Episodes to open, update or close now, given every condition that holds."""
-    wanted: dict[tuple[str, str, str], list[str]] = {}
-    for gate, sm, cause, name in conditions:
-        wanted.setdefault((gate, sm, cause), []).append(name)
+def episodes(fleet: Fleet, held: Held, now_us: int) -> list[Event]:
+    """Episodes to open, update or close now, given every alarm that holds for units."""
+    world = of_world(fleet)
     standing = open_episodes(fleet)
+    wanted = held.units.keys() | world.keys()
     found: list[Event] = []
     for key in sorted(wanted):
-        units = tuple(sorted(set(wanted[key])))
-        if key not in standing:
+        episode = standing.get(key)
+        open_and_said = episode is not None and episode.absent_led_us is None
+        if open_and_said and key not in held.changed and key not in world:
+            continue  # its units, of which it may have many, were compared when they changed
+        units = tuple(sorted(held.units.get(key, set()) | world.get(key, set())))
+        if episode is None:
             gate, sm, cause = key
             found.append(
                 decisions.EpisodeOpened(
@@ -177,9 +208,11 @@ def episodes(fleet: Fleet, conditions: Iterable[Condition], now_us: int) -> list
                     sentence=SENTENCES[cause],
                 )
             )
-        elif standing[key].units != units or standing[key].absent_led_us is not None:
-            found.append(decisions.EpisodeUpdated(episode=standing[key].id, units=units))
-    for key in sorted(set(standing) - set(wanted)):
+        elif episode.units != units or episode.absent_led_us is not None:
+            found.append(decisions.EpisodeUpdated(episode=episode.id, units=units))
+        else:
+            held.changed.discard(key)
+    for key in sorted(set(standing) - wanted):
         episode = standing[key]
         if episode.absent_led_us is None:
             found.append(decisions.EpisodeUpdated(episode=episode.id, units=()))

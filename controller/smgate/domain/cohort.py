@@ -5,7 +5,6 @@ The order is published as vectors in `tests/golden/cohort.json`; changing it is 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections import Counter
@@ -22,12 +21,6 @@ def cohort_hash(salt: str, unit: str) -> int:
 def in_cohort_order(salt: str, units: Iterable[str]) -> list[str]:
     """Units in the order the rollout takes them. Independent of the order given."""
     return sorted(units, key=lambda unit: (cohort_hash(salt, unit), unit))
-
-
-@functools.lru_cache(maxsize=16)
-def last_place(salt: str, units: tuple[str, ...]) -> int:
-    """The place of the last of these units in a rollout; 0 of none."""
-    return max((cohort_hash(salt, unit) for unit in units), default=0)
 
 
 def spread(order: Sequence[str], domains: Mapping[str, Iterable[str]]) -> list[str]:

@@ -143,10 +143,11 @@ def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     """Checks to ask of launches that wait: pool nodes for a new key, others to confirm a failure."""
     found: list[Event] = []
     asked: dict[tuple[str, str], int] = {}
-    for wanted in fleet.wanted.values():
+    undecided = list(_undecided(fleet, names))
+    for wanted in fleet.wanted.values() if undecided else ():
         name = _asked_as(wanted.kernel_key, wanted.purpose)
         asked[name] = asked.get(name, 0) + (1 if wanted.open else 0)
-    for _, rank, evidence in _undecided(fleet, names):
+    for _, rank, evidence in undecided:
         launch_id = rank.planned.launch_id
         gate = gate_of_key(fleet, evidence)
         if gate is None or (evidence.key, launch_id) in fleet.wanted:

@@ -39,8 +39,7 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     if fleet.changes:
         evolve_changes.watch(fleet, recorded)
     _HANDLERS[type(recorded.event)](fleet, recorded, recorded.event)
-    touches.mark(fleet, before, touches.concerned(fleet, recorded))
-    fleet.counted.clear()
+    touches.mark(fleet, recorded.event, before, touches.concerned(fleet, recorded))
     return fleet
 
 

@@ -39,8 +39,8 @@ def take_check(fleet: Fleet, node: Node, recorded: Recorded, fact: CheckFinished
     """Take one finished check into the evidence of its kernel key."""
     key = keys.kernel_key(sm=fact.sm, build=fact.build, layout=fact.layout, a2a=fact.a2a)
     gpus = keys.gpu_set(fact.gpu_uuids)
-    for wanted in fleet.wanted.values():
-        if wanted.launch_id == fact.launch_id and fact.check in wanted.checks:
+    for wanted in fleet.launch_wants.get(fact.launch_id or "", ()):
+        if fact.check in wanted.checks:
             wanted.finished.add(fact.check)
     if key is None or fact.sm is None or not gpus:
         return

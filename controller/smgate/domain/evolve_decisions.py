@@ -8,7 +8,8 @@ from typing import Any
 
 from smgate.domain import decisions, evolve_changes, evolve_checks, evolve_drains
 from smgate.domain.events import Recorded
-from smgate.domain.state import Episode, Fleet, Grant, Wave
+from smgate.domain.state import Fleet, Grant, Wave
+from smgate.domain.state_alarms import Episode
 from smgate.domain.state_evidence import WantedCheck
 
 Handler = Callable[[Fleet, Recorded, Any], None]
@@ -121,7 +122,7 @@ def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) 
     if grant is None or grant.rollout is None:
         return
     for wave in fleet.rollouts[grant.rollout].watched:
-        if event.unit in wave.units:  # also of a wave that passed before: it went bad after all
+        if event.unit in wave.members:  # also of a wave that passed before: it went bad after all
             wave.bad.add(event.unit)
 
 
@@ -175,7 +176,7 @@ def _tripped(fleet: Fleet, recorded: Recorded, event: decisions.BreakerTripped) 
 
 
 def _episode_opened(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeOpened) -> None:
-    fleet.episodes[event.episode] = Episode(
+    episode = fleet.episodes[event.episode] = Episode(
         id=event.episode,
         gate=event.gate,
         sm=event.sm,
@@ -185,6 +186,7 @@ def _episode_opened(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeOp
         opened_us=recorded.at_us,
         position=recorded.position,
     )
+    fleet.open_episodes[episode.gate, episode.sm, episode.cause] = episode.id
 
 
 def _episode_updated(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeUpdated) -> None:
@@ -197,15 +199,18 @@ def _episode_updated(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeU
 
 
 def _episode_closed(fleet: Fleet, recorded: Recorded, event: decisions.EpisodeClosed) -> None:
-    fleet.episodes[event.episode].closed_us = recorded.at_us
+    episode = fleet.episodes[event.episode]
+    episode.closed_us = recorded.at_us
+    fleet.open_episodes.pop((episode.gate, episode.sm, episode.cause), None)
 
 
 def _timed_out(fleet: Fleet, recorded: Recorded, event: decisions.WaitTimedOut) -> None:
     fleet.timed_out.add(event.wait)
     if event.code == "wanted_check":
-        for wanted in fleet.wanted.values():
-            if f"{wanted.kernel_key}/{wanted.launch_id}" == event.subject:
-                wanted.abandoned = True
+        key, _, launch_id = event.subject.partition("/")
+        wanted = fleet.wanted.get((key, launch_id))
+        if wanted is not None:
+            wanted.abandoned = True
     elif event.code == "change_asked":
         evolve_changes.end(fleet, recorded, event.subject, "lapsed")
     elif event.code == "break_glass":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from smgate.domain import readings
+from smgate.domain import census, readings
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Grant, Rank, Rollout, Unit
+from smgate.domain.state_counts import Kinds
 from smgate.domain.values import TARGET_A2A, Pair
 
 
@@ -123,16 +124,14 @@ def may_run_target(fleet: Fleet, unit: Unit) -> bool:
 
 def exposed_count(fleet: Fleet, sm: str, *, except_unit: str | None = None) -> int:
     """Units of one SM that may run the target: granted, pinned, adopted, uncontrolled together."""
-    counted = fleet.counted.get(("exposed", sm))
-    if counted is None:
-        counted = sum(_exposes(fleet, unit, sm) for unit in fleet.units.values())
-        fleet.counted["exposed", sm] = counted
-    left_out = fleet.units.get(except_unit or "")
-    return counted - (left_out is not None and _exposes(fleet, left_out, sm))
+    counted = census.taken(fleet, ("exposed",), fleet.units, lambda name: _exposes(fleet, name))
+    return counted.totals[sm] - (sm in counted.of_unit.get(except_unit or "", ()))
 
 
-def _exposes(fleet: Fleet, unit: Unit, sm: str) -> bool:
-    return may_run_target(fleet, unit) and unit_sm(fleet, unit) == sm
+def _exposes(fleet: Fleet, name: str) -> Kinds:
+    """The SM on which a unit may run the target."""
+    unit = fleet.units[name]
+    return (unit_sm(fleet, unit),) if may_run_target(fleet, unit) else ()
 
 
 def granted_by(fleet: Fleet, unit: Unit, rollout: Rollout) -> Grant | None:
@@ -159,16 +158,34 @@ def good(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
 
 def in_flight(fleet: Fleet, rollout: Rollout) -> int:
     """Units of a rollout that restart or bake. One that waits for its owner's restart is not."""
-    counted = fleet.counted.get(("in_flight", rollout.plan.id))
-    if counted is None:
-        counted = sum(
-            (unit := fleet.units.get(name)) is not None and _flies(fleet, unit, rollout)
-            for name in {name for wave in rollout.watched for name in wave.units}
-        )
-        fleet.counted["in_flight", rollout.plan.id] = counted
-    return counted
+    counted = census.taken(fleet, ("in_flight",), fleet.units, lambda name: _flies(fleet, name))
+    return counted.totals[rollout.plan.id]
 
 
-def _flies(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
-    grant = granted_by(fleet, unit, rollout)
-    return grant is not None and grant.launched and not good(fleet, unit, rollout)
+def _flies(fleet: Fleet, name: str) -> Kinds:
+    """The rollout under which a unit restarts or bakes."""
+    unit = fleet.units[name]
+    grant = readings.grant_in_force(fleet, unit)
+    rollout = None if grant is None else fleet.rollouts.get(grant.rollout or "")
+    if grant is None or rollout is None or not grant.launched or good(fleet, unit, rollout):
+        return ()
+    watched = any(name in wave.members for wave in rollout.watched)
+    return (rollout.plan.id,) if watched else ()
+
+
+def granted_keys(fleet: Fleet, rollout: Rollout) -> set[str]:
+    """The kernel keys that a rollout's grants stand for."""
+    counted = census.taken(fleet, ("granted",), fleet.units, lambda name: _grants(fleet, name))
+    found = set()
+    for granted_by_id, key in counted.totals:
+        if granted_by_id == rollout.plan.id:
+            found.add(key)
+    return found
+
+
+def _grants(fleet: Fleet, name: str) -> Kinds:
+    """Every (rollout, kernel key) that a unit is granted."""
+    unit = fleet.units[name]
+    if unit.grant is None:
+        return ()
+    return tuple({(grant.rollout, key) for grant in unit.grants for key in grant.kernel_keys})

@@ -175,8 +175,7 @@ def _waiting(
     ordered: dict[str, None] = {}
     for name in sorted(fleet.rollouts):
         for wave in fleet.rollouts[name].waves:
-            if not looked_at.isdisjoint(wave.members):
-                ordered.update(dict.fromkeys(u for u in wave.units if u in looked_at))
+            ordered.update(dict.fromkeys(wave.among(looked_at)))
     if any(r.phase == "completed" for r in fleet.rollouts.values()):
         ordered.update(dict.fromkeys(names))
     else:
@@ -198,6 +197,6 @@ def _running_waves(fleet: Fleet, names: Sequence[str]) -> dict[str, tuple[Rollou
         rollout = fleet.rollouts[name]
         if rollout.phase == "running":
             for wave in rollout.waves:
-                for unit in looked_at.intersection(wave.members):
+                for unit in wave.among(looked_at):
                     found.setdefault(unit, (rollout, wave.number))
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from smgate.domain import cohort, context, exposure, readings, rules, rules_start
-from smgate.domain.policy import Selector
+from smgate.domain import census, cohort, context, exposure, readings, rules, rules_start
 from smgate.domain.rules_start import ALL_PERCENT
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.state_counts import Kinds
 
 NO_BAR_TO_MEMBERSHIP = frozenset(
     {"wave_not_open", "max_in_flight", "exposure_limit", "freeze", "breaker_open", "rollout_paused"}
@@ -18,19 +19,24 @@ NO_BAR_TO_MEMBERSHIP = frozenset(
 
 def eligible(fleet: Fleet, rollout: Rollout, now_us: int) -> list[str]:
     """Units this rollout could grant if their wave were open, and those it has granted."""
-    found = []
-    for name in sorted(fleet.units):
-        unit = fleet.units[name]
-        if not unit.live:
-            continue
-        grant = readings.grant_in_force(fleet, unit)
-        if (
-            _could_join(fleet, rollout, name, now_us)
-            if grant is None
-            else grant.rollout == rollout.plan.id
-        ):
-            found.append(name)
-    return found
+    return [name for name in sorted(fleet.units) if _eligible(fleet, rollout, name, now_us)]
+
+
+def anybody(fleet: Fleet, rollout: Rollout, names: Iterable[str], now_us: int) -> bool:
+    """True if any of these is eligible, and named by the next wave if that names its members."""
+    return any(
+        _eligible(fleet, rollout, name, now_us) and _named(fleet, rollout, name) for name in names
+    )
+
+
+def _eligible(fleet: Fleet, rollout: Rollout, name: str, now_us: int) -> bool:
+    unit = fleet.units[name]
+    if not unit.live:
+        return False
+    grant = readings.grant_in_force(fleet, unit)
+    if grant is not None:
+        return grant.rollout == rollout.plan.id
+    return _could_join(fleet, rollout, name, now_us)
 
 
 def _could_join(fleet: Fleet, rollout: Rollout, unit: str, now_us: int) -> bool:
@@ -90,7 +96,7 @@ def _widening(
     fresh.sort(key=lambda unit: unit not in carried)
     planned = plan.waves[len(rollout.waves)]
     if planned.select is not None:
-        return tuple(unit for unit in fresh if _names(fleet, planned.select, unit))
+        return tuple(unit for unit in fresh if _named(fleet, rollout, unit))
     weights = {unit: gpu_count(fleet.units[unit]) for unit in order}
     return cohort.next_members(planned, fresh, taken=taken, weights=weights)
 
@@ -107,9 +113,17 @@ def upcoming(fleet: Fleet, rollout: Rollout, names: Sequence[str]) -> dict[str, 
     return {"wave": number, "units": list(units), "sentence": sentence}
 
 
-def _names(fleet: Fleet, select: Selector, unit: str) -> bool:
-    """True if a wave that names its members names this unit. No clock is asked for that."""
-    return rules_start.selects(select, context.of_unit(fleet, fleet.units[unit], fleet.now_us))
+def _named(fleet: Fleet, rollout: Rollout, unit: str, number: int | None = None) -> bool:
+    """True if a wave, the next one unless another is said, names this unit or names nobody.
+
+    No clock is asked for that.
+    """
+    number = len(rollout.waves) if number is None else number
+    select = rollout.plan.waves[number].select
+    if select is None:
+        return True
+    ctx = context.of_unit(fleet, fleet.units[unit], fleet.now_us)
+    return rules_start.selects(select, rollout.selected[number], ctx)
 
 
 def awaits_named(fleet: Fleet, rollout: Rollout) -> bool:
@@ -118,16 +132,23 @@ def awaits_named(fleet: Fleet, rollout: Rollout) -> bool:
     To pass it by would be to pass on missing data. Who runs the target by another grant, or was
     taken out by a person, is not waited for.
     """
-    select = rollout.plan.waves[len(rollout.waves)].select
-    if select is None:
+    number = len(rollout.waves)
+    if rollout.plan.waves[number].select is None:
         return False
-    named = [n for n, unit in fleet.units.items() if unit.live and _names(fleet, select, n)]
-    return not named or any(
-        not fleet.units[name].taken_out
-        and readings.grant_in_force(fleet, fleet.units[name]) is None
-        and not any(name in wave.members for wave in rollout.waves)
-        for name in named
-    )
+
+    def kinds_of(name: str) -> Kinds:
+        unit = fleet.units[name]
+        if not unit.live or not _named(fleet, rollout, name):
+            return ()
+        awaited = (
+            not unit.taken_out
+            and readings.grant_in_force(fleet, unit) is None
+            and not any(name in wave.members for wave in rollout.waves)
+        )
+        return ("named", "awaited") if awaited else ("named",)
+
+    named = census.taken(fleet, ("named", rollout.plan.id, str(number)), fleet.units, kinds_of)
+    return not named.totals["named"] or named.totals["awaited"] > 0
 
 
 def joining(
@@ -153,8 +174,7 @@ def joining(
     if planned.percent is not None and planned.percent < ALL_PERCENT:
         # What was carried over stands at any place, so no place says who came late.
         fresh = [] if rollout.carried else _before_the_last(fleet, rollout, fresh)
-    if planned.select is not None:
-        fresh = [name for name in fresh if _names(fleet, planned.select, name)]
+    fresh = [name for name in fresh if _named(fleet, rollout, name, wave.number)]
     found = [
         name
         for name in cohort.in_cohort_order(rollout.plan.id, fresh)
@@ -170,20 +190,35 @@ def _before_the_last(fleet: Fleet, rollout: Rollout, names: list[str]) -> list[s
     Members that a wave named stand at any place, so theirs say nothing.
     """
     salt = rollout.plan.id
-    placed = [w for w in rollout.waves if rollout.plan.waves[w.number].select is None]
-    if rollout.plan.spread_by == "none":
-        end = max(cohort.last_place(salt, wave.units) for wave in placed)
-        return [name for name in names if cohort.cohort_hash(salt, name) < end]
-    last: dict[str, int] = {}
-    for unit in (unit for wave in placed for unit in wave.units if unit in fleet.units):
-        for domain in domains(fleet, rollout, unit):
-            last[domain] = max(cohort.cohort_hash(salt, unit), last.get(domain, 0))
+    last = _last_places(fleet, rollout)
     return [
         name
         for name in names
         if cohort.cohort_hash(salt, name)
-        < max(last.get(domain, 0) for domain in domains(fleet, rollout, name))
+        < max(last.get(domain, 0) for domain in _stands_in(fleet, rollout, name))
     ]
+
+
+def _last_places(fleet: Fleet, rollout: Rollout) -> dict[str, int]:
+    """The place of the last member of each domain."""
+    salt = rollout.plan.id
+
+    def kinds_of(unit: str) -> Kinds:
+        place = cohort.cohort_hash(salt, unit)
+        return tuple((domain, place) for domain in _stands_in(fleet, rollout, unit))
+
+    placed = [w for w in rollout.waves if rollout.plan.waves[w.number].select is None]
+    members = ChainMap(*(wave.places for wave in placed))
+    places = census.taken(fleet, ("places", salt), members, kinds_of)
+    if not places.worked_out:
+        for domain, place in places.totals:
+            places.worked_out[domain] = max(place, places.worked_out.get(domain, 0))
+    return places.worked_out
+
+
+def _stands_in(fleet: Fleet, rollout: Rollout, unit: str) -> set[str]:
+    """The domains that count for the order: one for all, where waves are not spread."""
+    return {""} if rollout.plan.spread_by == "none" else domains(fleet, rollout, unit)
 
 
 def gpu_count(unit: Unit) -> int:

@@ -50,8 +50,7 @@ def foresee(fleet: Fleet, plan: policy.RolloutPlan, now_us: int) -> dict[str, An
         baked = takeover.baked_keys(fleet, before)
         takeover.carry_over(fleet, before, rollout, baked=baked)
         before.phase = "aborted"
-    fleet.counted.clear()
-    fleet.outcomes.clear()
+    fleet.censuses.clear()
     exposed = {unit.id for unit in fleet.units.values() if _exposed(fleet, unit.id, plan.sm)}
     names = membership.eligible(fleet, rollout, now_us)
     waves = []

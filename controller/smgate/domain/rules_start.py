@@ -21,13 +21,12 @@ def covers(rollout: Rollout, ctx: Context) -> bool:
     plan = rollout.plan
     if ctx.gate is None or plan.gate != ctx.gate.id or plan.sm != ctx.sm:
         return False
-    return selects(plan.select, ctx)
+    return selects(plan.select, rollout.covered, ctx)
 
 
-def selects(select: Selector, ctx: Context) -> bool:
-    """True if every list of a selector that is not empty has this unit."""
-    unit = ctx.unit
-    if select.units and not {unit.id, unit.id.rpartition(":")[0]} & set(select.units):
+def selects(select: Selector, units: frozenset[str], ctx: Context) -> bool:
+    """True if every list of a selector that is not empty has this unit. `units` are its first."""
+    if units and units.isdisjoint((ctx.unit.id, ctx.unit.id.rpartition(":")[0])):
         return False  # a unit of one node goes by its node's name too, as in every command
     if select.racks:
         racks = {
@@ -95,7 +94,7 @@ def _completed(ctx: Context) -> list[Rollout]:
         and covers(rollout, ctx)
         and (
             rollout.plan.waves[-1].percent == ALL_PERCENT
-            or any(ctx.unit.id in wave.units for wave in rollout.waves)
+            or any(ctx.unit.id in wave.members for wave in rollout.waves)
         )
     ]
     return sorted(found, key=lambda rollout: -rollout.position)

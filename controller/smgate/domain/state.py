@@ -7,7 +7,7 @@ it. `*_led_us` instants are on the led clock, which stands still while nobody le
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, KeysView
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,12 +16,13 @@ from smgate.domain.facts import LaunchPlanned, NodeReported, OverrideApplied
 from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
+from smgate.domain.state_alarms import Alarm, Episode
 from smgate.domain.state_changes import Change
+from smgate.domain.state_counts import Census
 from smgate.domain.state_drains import Drain, TakenBack
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
 from smgate.domain.values import GivenFor, Mode, Model, Pair
 
-Outcome = Literal["good", "bad", "pending", "silent", "gone"]
 Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
 
 
@@ -246,11 +247,22 @@ class Wave:
     bad: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
     """Those of `units` that came while it was open: it does not wait for them."""
-    members: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """The same units, to look one up."""
+    places: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where each of `units` stands among them."""
 
     def __post_init__(self) -> None:
-        self.members = frozenset(self.units)
+        self.places = {unit: place for place, unit in enumerate(self.units)}
+
+    @property
+    def members(self) -> KeysView[str]:
+        """The same units, to look one up."""
+        return self.places.keys()
+
+    def among(self, names: Collection[str]) -> list[str]:
+        """Those of its units that are among these, in its order."""
+        if len(names) >= len(self.places):
+            return [unit for unit in self.units if unit in names]
+        return sorted((name for name in names if name in self.places), key=self.places.__getitem__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -271,6 +283,15 @@ class Rollout:
     """Units whose grants it took over from the rollout it supersedes: passed there, watched here."""
     carried_keys: frozenset[str] = frozenset()
     """Kernel keys that had baked there: of these it goes on, of any other it begins anew."""
+    covered: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The units its plan selects by name, to look one up."""
+    selected: tuple[frozenset[str], ...] = field(default=(), compare=False, repr=False)
+    """The units that each planned wave selects by name."""
+
+    def __post_init__(self) -> None:
+        self.covered = frozenset(self.plan.select.units)
+        selects = (wave.select for wave in self.plan.waves)
+        self.selected = tuple(frozenset(one.units if one else ()) for one in selects)
 
     @property
     def open_wave(self) -> Wave | None:
@@ -286,22 +307,6 @@ class Rollout:
     def ended(self) -> bool:
         """True when nothing more will open."""
         return self.phase in ("halted", "aborted", "completed")
-
-
-@dataclass(slots=True, kw_only=True)
-class Episode:
-    """One alarm."""
-
-    id: str
-    gate: str
-    sm: str
-    cause: str
-    units: tuple[str, ...]
-    sentence: str
-    opened_us: int
-    position: int
-    absent_led_us: int | None = None
-    closed_us: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -336,6 +341,8 @@ class Fleet:
     """Position of the last event that concerned a unit; the most recent stand last."""
     world_position: int = 0
     """Position of the last event that may concern every unit."""
+    checks_position: int = 0
+    """Position of the last event that may change which checks are asked, and of whom."""
     instances: dict[tuple[str, str], Instance] = field(default_factory=dict)
     launch_units: dict[str, str] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
@@ -358,15 +365,13 @@ class Fleet:
     drains: dict[str, Drain] = field(default_factory=dict)
     """The order of each unit that is being restarted onto the safe value, or was and failed."""
     episodes: dict[str, Episode] = field(default_factory=dict)
+    open_episodes: dict[Alarm, str] = field(default_factory=dict)
+    """The ids of those that are not closed."""
     timed_out: set[str] = field(default_factory=set)
     fallbacks_total: Counter[tuple[str, str]] = field(default_factory=Counter)
     events_total: Counter[str] = field(default_factory=Counter)
-    counted: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
-    """Counts over the fleet that many units ask for, kept until the next event."""
-    outcomes: dict[tuple[str, int], dict[str, Outcome]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    """What became of the members of a wave (rollout, number), kept until an event concerns them."""
+    censuses: dict[tuple[str, ...], Census] = field(default_factory=dict, compare=False, repr=False)
+    """Counts over the fleet, kept right by `census`."""
 
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""

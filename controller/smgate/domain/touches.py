@@ -7,6 +7,7 @@ than needed is harmless; a property test holds that it is never less.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from smgate.domain import decisions, facts, proof, rulings
 from smgate.domain.events import Event, Recorded
@@ -22,7 +23,7 @@ OF_A_UNIT = (
     | rulings.OverrideReleased
     | decisions.OverrideSet
     | decisions.Adopted
-    | decisions.UnitDisagreed
+    | decisions.Granted
     | decisions.DrainOrdered
     | decisions.DrainFinished
     | decisions.DrainFailed
@@ -30,6 +31,9 @@ OF_A_UNIT = (
 OF_A_NODE = (
     rulings.NodeEnrolled | rulings.NodeRetired | decisions.NodeWentSilent | decisions.NodeReturned
 )
+OF_ITS_GPUS = decisions.UnitDisagreed | decisions.GrantEnded
+OF_UNITS = OF_A_UNIT | OF_ITS_GPUS | decisions.WaveJoined
+OF_CHECKS = facts.CheckFinished | decisions.SelfTestWanted | decisions.WaitTimedOut
 OF_NOBODY = (
     decisions.EpisodeOpened
     | decisions.EpisodeUpdated
@@ -43,8 +47,8 @@ OF_NOBODY = (
 def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
     """The units an event concerns as things stand; None for all of them."""
     event = recorded.event
-    if isinstance(event, OF_A_UNIT | decisions.WaveJoined):
-        return set(event.units) if isinstance(event, decisions.WaveJoined) else {event.unit}
+    if isinstance(event, OF_UNITS):
+        return _of_units(fleet, event)
     if isinstance(event, OF_A_NODE):
         return set(fleet.node_units.get(event.node, ()))
     if isinstance(event, decisions.SelfTestWanted):
@@ -55,6 +59,14 @@ def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
     if isinstance(event, facts.Fact) and not everybodys:
         return _of_fact(fleet, recorded, event)
     return set() if isinstance(event, OF_NOBODY) else None
+
+
+def _of_units(fleet: Fleet, event: OF_UNITS) -> set[str]:
+    """Those it names, and whoever else holds a GPU of which it says something."""
+    if isinstance(event, decisions.WaveJoined):
+        return set(event.units)
+    uuids = event.gpu_uuids if isinstance(event, OF_ITS_GPUS) else ()
+    return {event.unit}.union(*(fleet.gpu_units.get(uuid, ()) for uuid in uuids))
 
 
 def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
@@ -105,14 +117,21 @@ def _gpus(fact: facts.Fact) -> Iterator[str]:
         yield fact.gpu_uuid
 
 
-def mark(fleet: Fleet, before: set[str] | None, after: set[str] | None) -> None:
+def mark(fleet: Fleet, event: Event, before: set[str] | None, after: set[str] | None) -> None:
     """Note in the state what an event concerned."""
+    if isinstance(event, OF_CHECKS):
+        fleet.checks_position = fleet.position
     if before is None or after is None:
         fleet.world_position = fleet.position
-        fleet.outcomes.clear()
         return
     for unit in sorted(before | after):
         fleet.touched.pop(unit, None)  # the most recent stand last
         fleet.touched[unit] = fleet.position
-        for kept in fleet.outcomes.values():
-            kept.pop(unit, None)
+
+
+def since(fleet: Fleet, position: int) -> list[str] | None:
+    """The units that events after a position concerned, by name; None for all of them."""
+    if fleet.world_position > position or fleet.position < position:
+        return None
+    recent = takewhile(lambda item: item[1] > position, reversed(fleet.touched.items()))
+    return sorted(name for name, _ in recent)

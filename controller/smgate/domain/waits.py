@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from smgate.domain import decisions, drain_waits, drains, exposure, readings
 from smgate.domain.state import Fleet, Rollout, Unit, UnitLaunch
 from smgate.domain.state_evidence import KeyEvidence
 
 SECOND_US = 1_000_000
+QUEUE_SLACK = 1_024
+"""Timers passed over that may stay in a queue, beside a few for each that is waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +30,48 @@ class Wait:
     sentence: str
     next_step: str
 
-    def at(self, fleet: Fleet, now_us: int) -> Wait:
-        """The same wait as it stands at another moment."""
-        if self.due_led_us is None:
-            return self
-        return replace(
-            self, remaining_us=self.due_led_us - max(self.since_led_us, fleet.led_us(now_us))
-        )
+
+class Timers:
+    """When the waits of units run out: kept as units are looked at anew."""
+
+    def __init__(self) -> None:
+        self._of_unit: dict[str, frozenset[int]] = {}
+        self._queue: list[tuple[int, str]] = []
+        """A heap of (led instant, unit). One that the unit no longer waits for is passed over."""
+
+    def look(self, fleet: Fleet, names: Iterable[str], now_us: int) -> list[Wait]:
+        """What these units wait for now; their timers are noted."""
+        found: list[Wait] = []
+        led_us = fleet.led_us(now_us)
+        for name in names:
+            waiting = list(of_unit(fleet, fleet.units[name], now_us))
+            before = self._of_unit.pop(name, frozenset())
+            ends = (wait.due_led_us for wait in waiting)
+            due = frozenset(at_us for at_us in ends if at_us is not None and at_us > led_us)
+            if due:
+                self._of_unit[name] = due
+            for at_us in due - before:
+                heapq.heappush(self._queue, (at_us, name))
+            found += waiting
+        if len(self._queue) > QUEUE_SLACK + 4 * len(self._of_unit):
+            self._queue = [(at_us, name) for name, due in self._of_unit.items() for at_us in due]
+            heapq.heapify(self._queue)
+        return found
+
+    def take_due(self, led_us: int) -> set[str]:
+        """Units with a timer that has run out since this was asked last."""
+        found = set()
+        while self._queue and self._queue[0][0] <= led_us:
+            at_us, name = heapq.heappop(self._queue)
+            if at_us in self._of_unit.get(name, ()):
+                found.add(name)
+        return found
+
+    def next_led_us(self) -> int | None:
+        """When the next timer runs out."""
+        while self._queue and self._queue[0][0] not in self._of_unit.get(self._queue[0][1], ()):
+            heapq.heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
 
 
 def _wait(  # noqa: PLR0913  one keyword per field of the value
@@ -330,7 +368,7 @@ QUIET = ("unit_launch", "wave", "unhealthy", "drain")
 `grant_ended`, `drain_failed`."""
 
 
-def timed_out(fleet: Fleet, found: list[Wait]) -> list[decisions.WaitTimedOut]:
+def timed_out(fleet: Fleet, found: Iterable[Wait]) -> list[decisions.WaitTimedOut]:
     """One event for every wait whose timer has run out and was not recorded yet."""
     return [
         decisions.WaitTimedOut(

@@ -6,16 +6,40 @@ sample is too small or whose success share was missed is inconclusive, which pau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
-from smgate.domain import decisions, exposure, membership, policy, readings, rulings
+from smgate.domain import census, decisions, exposure, membership, policy, readings, rulings
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Outcome, Rollout, Unit, Wave
+from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.state_counts import Census, Kinds
 from smgate.domain.waits import SECOND_US
 
+Outcome = Literal["good", "bad", "fell_back", "pending", "silent", "gone"]
+"""`fell_back` is bad too, and halts by itself."""
+_KINDS: Final[dict[tuple[Outcome, bool], Kinds]] = {
+    (outcome, late): ((outcome, late),) for outcome in get_args(Outcome) for late in (False, True)
+}
+"""What a member of a wave counts as, by its outcome and whether the wave passes without it."""
 OpenVerdict = Literal["passed", "failed", "inconclusive", "running"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many units of one wave have which outcome: all that its verdict rests on."""
+
+    good: int
+    bad: int
+    pending: int
+    silent: int
+    late_pending: int
+    late_silent: int
+
+    @property
+    def sample(self) -> int:
+        """Units with an outcome: the denominator."""
+        return self.good + self.bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,34 +56,72 @@ class Tally:
     were lost before they ever started on the target, and so hide nothing about it."""
 
     @property
-    def sample(self) -> int:
-        """Units with an outcome: the denominator."""
-        return len(self.good) + len(self.bad)
+    def counts(self) -> Counts:
+        """How many they are."""
+        return Counts(
+            good=len(self.good),
+            bad=len(self.bad),
+            pending=len(self.pending),
+            silent=len(self.silent),
+            late_pending=len(self.late.intersection(self.pending)),
+            late_silent=len(self.late.intersection(self.silent)),
+        )
 
 
 def tally(fleet: Fleet, rollout: Rollout, wave: Wave) -> Tally:
-    """Count the outcomes of a wave over its members."""
-    kept = fleet.outcomes.setdefault((rollout.plan.id, wave.number), {})
+    """The outcomes of a wave, member by member."""
+    counted = _counted(fleet, rollout, wave)
     found: dict[Outcome, list[str]] = {"good": [], "bad": [], "pending": [], "silent": []}
+    late = []
     for name in wave.units:
-        outcome = kept.get(name)
-        if outcome is None:
-            outcome = kept[name] = _outcome(fleet, rollout, wave, name)
+        outcome, passed_without = counted.of_unit[name][0]
         if outcome != "gone":
-            found[outcome].append(name)
+            found["bad" if outcome == "fell_back" else outcome].append(name)
+        if passed_without and outcome in ("pending", "silent"):
+            late.append(name)
     return Tally(
         good=tuple(found["good"]),
         bad=tuple(found["bad"]),
         pending=tuple(found["pending"]),
         silent=tuple(found["silent"]),
-        late=frozenset(wave.late.intersection((*found["pending"], *found["silent"])))
-        | {name for name in found["silent"] if not _started(fleet.units[name])},
+        late=frozenset(late),
     )
+
+
+def count(fleet: Fleet, rollout: Rollout, wave: Wave) -> Counts:
+    """How many members of a wave have which outcome."""
+    totals = _counted(fleet, rollout, wave).totals
+    return Counts(
+        good=totals["good", False] + totals["good", True],
+        bad=totals["bad", False] + totals["bad", True] + _fallen_back(totals),
+        pending=totals["pending", False] + totals["pending", True],
+        silent=totals["silent", False] + totals["silent", True],
+        late_pending=totals["pending", True],
+        late_silent=totals["silent", True],
+    )
+
+
+def _fallen_back(totals: Mapping[Hashable, int]) -> int:
+    return totals["fell_back", False] + totals["fell_back", True]
+
+
+def _counted(fleet: Fleet, rollout: Rollout, wave: Wave) -> Census:
+    """Members by (outcome, whether the wave passes without them)."""
+
+    def kinds_of(name: str) -> Kinds:
+        outcome = _outcome(fleet, rollout, wave, name)
+        lost_before = outcome == "silent" and not _started(fleet.units[name])
+        return _KINDS[outcome, name in wave.late or lost_before]
+
+    name = ("wave", rollout.plan.id, str(wave.number))
+    return census.taken(fleet, name, wave.members, kinds_of)
 
 
 def _outcome(fleet: Fleet, rollout: Rollout, wave: Wave, name: str) -> Outcome:
     unit = fleet.units.get(name)
-    if name in wave.bad or (unit is not None and fell_back(fleet, unit)):
+    if unit is not None and fell_back(fleet, unit):
+        return "fell_back"
+    if name in wave.bad:
         return "bad"
     if unit is None or not unit.live or unit.taken_out:
         return "gone"
@@ -90,35 +152,36 @@ def fell_back(fleet: Fleet, unit: Unit) -> bool:
     return any(i.fallback is not None and i.launch_id in ids for i in unit.instances.values())
 
 
-def verdict(rollout: Rollout, counted: Tally) -> tuple[OpenVerdict, str]:
+def verdict(rollout: Rollout, counted: Counts) -> tuple[OpenVerdict, str]:
     """Judge a wave's outcomes by the plan recorded with the rollout. Boundaries count as reached."""
     plan = rollout.plan
-    bad, sample = len(counted.bad), counted.sample
-    awaited = [unit for unit in counted.pending if unit not in counted.late]
-    members = sample + len(awaited) + len(set(counted.silent) - counted.late)
+    bad, sample = counted.bad, counted.sample
+    awaited = counted.pending - counted.late_pending
+    members = sample + awaited + counted.silent - counted.late_silent
     needed = plan.min_sample if plan.min_sample is not None else members
     enough = sample > 0 and sample >= needed
     if bad >= plan.failures_max:
         return "failed", f"{bad} of {sample} went bad; {plan.failures_max} halt."
     if bad and enough and bad >= policy.share(plan.failure_percent, sample):
         return "failed", f"{bad} of {sample} went bad; {plan.failure_percent:g} % halt."
-    if enough and len(counted.good) >= policy.share(plan.success_percent, sample):
-        return "passed", f"{len(counted.good)} of {sample} baked."
+    if enough and counted.good >= policy.share(plan.success_percent, sample):
+        return "passed", f"{counted.good} of {sample} baked."
     if awaited or (counted.pending and not enough):
-        return "running", f"{len(counted.pending)} have no outcome yet, {sample} have."
+        return "running", f"{counted.pending} have no outcome yet, {sample} have."
     if not enough:
-        silent = f" {len(counted.silent)} are silent." if counted.silent else ""
+        silent = f" {counted.silent} are silent." if counted.silent else ""
         return "inconclusive", f"{sample} have an outcome; {max(1, needed)} are needed.{silent}"
     return (
         "inconclusive",
-        f"{len(counted.good)} of {sample} baked; {plan.success_percent:g} % are needed.",
+        f"{counted.good} of {sample} baked; {plan.success_percent:g} % are needed.",
     )
 
 
 def _end_wave(
-    rollout: Rollout, wave: Wave, counted: Tally, result: OpenVerdict, sentence: str
+    fleet: Fleet, rollout: Rollout, wave: Wave, result: OpenVerdict, sentence: str
 ) -> list[Event]:
     assert result != "running"
+    counted = tally(fleet, rollout, wave)
     found: list[Event] = [
         decisions.WaveJudged(
             rollout=rollout.plan.id,
@@ -148,56 +211,67 @@ def judge(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
         halted = rulings.RolloutHalted(rollout=rollout.plan.id, code=trouble[0], reason=trouble[1])
         if wave is None:
             return [halted]
-        counted = tally(fleet, rollout, wave)
-        return [*_end_wave(rollout, wave, counted, "failed", trouble[1]), halted]
+        return [*_end_wave(fleet, rollout, wave, "failed", trouble[1]), halted]
     if wave is None or rollout.phase == "paused":
         return []
-    counted = tally(fleet, rollout, wave)
-    result, sentence = verdict(rollout, counted)
+    result, sentence = verdict(rollout, count(fleet, rollout, wave))
     if result == "running":
         waited = fleet.led_us(now_us) - wave.since_led_us
         if waited < rollout.plan.wave_timeout_s * SECOND_US:
             return []
         result, sentence = "inconclusive", f"The wave's time ran out: {sentence}"
-    return _end_wave(rollout, wave, counted, result, sentence)
+    return _end_wave(fleet, rollout, wave, result, sentence)
 
 
 def _trouble(fleet: Fleet, rollout: Rollout) -> tuple[str, str] | None:
     """A reason to halt now, in a pause too: a pause takes failures in."""
-    counted = [(wave, tally(fleet, rollout, wave)) for wave in rollout.watched]
-    for _, one in counted:
-        for name in one.bad:
-            unit = fleet.units.get(name)
-            if unit is not None and fell_back(fleet, unit):
-                return "memory_fallback", f"Unit {name} was seen in BF16: it was not delivered."
-    for wave, one in counted:
-        result, sentence = verdict(rollout, one)
+    for wave in rollout.watched:
+        counted = _counted(fleet, rollout, wave)
+        if _fallen_back(counted.totals):
+            name = next(n for n in wave.units if counted.of_unit[n][0][0] == "fell_back")
+            return "memory_fallback", f"Unit {name} was seen in BF16: it was not delivered."
+    for wave in rollout.watched:
+        result, sentence = verdict(rollout, count(fleet, rollout, wave))
         if result == "failed":
             name = "What was carried over" if wave is rollout.carried else f"Wave {wave.number}"
             return "wave_failed", f"{name}: {sentence}"
     failed = {key for key, evidence in fleet.keys.items() if evidence.standing == "failed"}
-    granted = sorted(failed & _granted_keys(fleet, rollout)) if failed else []
+    granted = sorted(failed & exposure.granted_keys(fleet, rollout)) if failed else []
     if granted:
         return "build_failed", f"Kernel key {granted[0]} failed its self-test in two chassis."
     return None
 
 
-def advance(fleet: Fleet, rollout: Rollout, now_us: int) -> list[Event]:
-    """Open the next wave, or complete the rollout, if nothing stands against it."""
+def advance(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int) -> list[Event]:
+    """Open the next wave, or complete the rollout, if nothing stands against it.
+
+    Args:
+        fleet: the folded log.
+        rollout: the one in question.
+        names: whoever may have become eligible since this was asked last.
+        now_us: the leader's time.
+    """
     if rollout.phase != "running" or rollout.open_wave is not None:
         return []
     passed = not rollout.waves or rollout.waves[-1].verdict == "passed"
-    if not passed or _evidence_in_doubt(fleet, rollout, now_us):
+    if not passed or evidence_in_doubt(fleet, rollout, now_us):
         return []
     if len(rollout.waves) == len(rollout.plan.waves):
         return [_complete(fleet, rollout)]
     if fleet.freezes or fleet.breaker_position is not None:
         return []
-    found = membership.eligible(fleet, rollout, now_us)
+    return _open_next(fleet, rollout, names, now_us)
+
+
+def _open_next(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int) -> list[Event]:
     number = len(rollout.waves)
-    new = membership.opening(fleet, rollout, found)
-    if not new and (number == 0 or membership.awaits_named(fleet, rollout)):
+    awaits = number == 0 or membership.awaits_named(fleet, rollout)
+    if awaits and not membership.anybody(fleet, rollout, names, now_us):
         return []  # nothing to learn from yet: the rollout waits for units
+    found = membership.eligible(fleet, rollout, now_us)
+    new = membership.opening(fleet, rollout, found)
+    if awaits and not new:
+        return []
     opened = decisions.WaveOpened(
         rollout=rollout.plan.id, wave=number, units=new, eligible=len(found)
     )
@@ -212,12 +286,12 @@ def join(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int) -> l
     if fleet.freezes or fleet.breaker_position is not None:
         return []
     new = membership.joining(fleet, rollout, wave, names, now_us)
-    if not new or _evidence_in_doubt(fleet, rollout, now_us):
+    if not new or evidence_in_doubt(fleet, rollout, now_us):
         return []
     return [decisions.WaveJoined(rollout=rollout.plan.id, wave=wave.number, units=new)]
 
 
-def _evidence_in_doubt(fleet: Fleet, rollout: Rollout, now_us: int) -> bool:
+def evidence_in_doubt(fleet: Fleet, rollout: Rollout, now_us: int) -> bool:
     """A key it granted is suspect, or its evidence too old.
 
     Units of that key are not eligible now, so a wave would seem to have nobody left to take in.
@@ -225,19 +299,9 @@ def _evidence_in_doubt(fleet: Fleet, rollout: Rollout, now_us: int) -> bool:
     oldest_us = now_us - fleet.policy.evidence_max_age_s * SECOND_US
     return any(
         fleet.keys[key].standing != "qualified" or fleet.keys[key].qualified_at_us < oldest_us
-        for key in _granted_keys(fleet, rollout)
+        for key in exposure.granted_keys(fleet, rollout)
         if key in fleet.keys
     )
-
-
-def _granted_keys(fleet: Fleet, rollout: Rollout) -> set[str]:
-    return {
-        key
-        for unit in fleet.units.values()
-        for grant in unit.grants
-        if grant.rollout == rollout.plan.id
-        for key in grant.kernel_keys
-    }
 
 
 def _adds_nobody(rollout: Rollout, number: int) -> Event:

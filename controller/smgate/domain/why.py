@@ -325,7 +325,7 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> dict[str, Any
     shown = []
     for wave in rollout.waves:
         counted = waves.tally(fleet, rollout, wave)
-        result, sentence = waves.verdict(rollout, counted)
+        result, sentence = waves.verdict(rollout, counted.counts)
         shown.append(
             {
                 "wave": wave.number,

@@ -157,7 +157,7 @@ def _rollout(fleet: Fleet, name: str) -> dict[str, Any]:
 
 def _wave(fleet: Fleet, rollout: Rollout, wave: Wave) -> dict[str, Any]:
     counted = waves.tally(fleet, rollout, wave)
-    result, sentence = waves.verdict(rollout, counted)
+    result, sentence = waves.verdict(rollout, counted.counts)
     # What was good when the wave was judged stays so, unless it went bad after all.
     good = {*counted.good, *wave.good} - set(counted.bad)
     return {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from smgate.domain import announced as expansion, exposure
-from smgate.domain.state import Episode, Fleet, Rollout, Wave
+from smgate.domain.state import Fleet, Rollout, Wave
+from smgate.domain.state_alarms import Episode
 from smgate.domain.state_evidence import KeyEvidence, SetEvidence
 from smgate.views.shape import Row, iso, plain
 

@@ -236,4 +236,4 @@ def test_a_late_unit_without_an_outcome_changes_no_verdict(good, bad, pending, v
     counted = waves.Tally(
         good=tuple(good), bad=tuple(bad), pending=tuple(pending), late=frozenset(pending)
     )
-    assert waves.verdict(rollout, counted)[0] == verdict
+    assert waves.verdict(rollout, counted.counts)[0] == verdict

@@ -48,7 +48,7 @@ def judge(good, bad, pending=0, silent=0, **plan):
     counted = waves.Tally(
         good=("g",) * good, bad=("b",) * bad, pending=("p",) * pending, silent=("s",) * silent
     )
-    return waves.verdict(rollout, counted)[0]
+    return waves.verdict(rollout, counted.counts)[0]
 
 
 @pytest.mark.parametrize(
