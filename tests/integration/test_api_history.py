@@ -106,6 +106,29 @@ def test_a_server_of_another_unit_under_the_same_name_is_not_told_of(bench: cb.B
     assert says == ["k3 runs (flashinfer_mxfp4, none), by its server_info"]
 
 
+def test_what_had_happened_and_arrived_later_is_no_part_of_what_was_known_then(
+    bench: cb.Bench,
+) -> None:
+    machine, _ = two_servers(bench)
+    viewer = bench.token("viewer")
+    then = bench.service.store.head().position
+    before = bench.get(viewer, f"units/n1/why?at={then}")
+    assert (before["as_of_position"], before["arrived_later"]) == (then, [])
+    machine.send({"type": "gpu_fault_seen", "gpu_uuid": "GPU-n1-0", "xid": 79})
+    bench.lead()
+    after = bench.get(viewer, f"units/n1/why?at={then}")
+    [late] = after.pop("arrived_later")
+    assert late["type"] == "gpu_fault_seen"
+    assert late["position"] > then
+    assert late["happened"] < late["at"]
+    for answer in (before, after):
+        answer.pop("arrived_later", None)
+        answer.pop("arrived_later_looked_through")
+    assert after == before, "what is learnt later does not change what was known"
+    now = bench.get(viewer, "units/n1/why")
+    assert "arrived_later" not in now
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests import given
 from tests.property import histories, watched
 
-from smgate.domain import commands, decisions, facts, planner, policy, values
+from smgate.domain import commands, decisions, facts, planner, policy, rules, values, walk
 
 NODES = ("a", "b", "c")
 SMS = {"a": "10.7", "b": "10.7", "c": "10.7", "x": "10.3", "y": "9.0", "z": "8.0"}
@@ -347,8 +347,16 @@ class Fleet(RuleBasedStateMachine):
         assert all(wait.owner and wait.next_step and wait.sentence for wait in self.fleet.waits)
 
     def teardown(self):
+        self.every_walk_names_the_rule_that_decided()
         histories.recomputes(self.fleet.history)
         histories.replays(self.fleet.history, self.fleet.now_us)
+
+    def every_walk_names_the_rule_that_decided(self):
+        for name in self.fleet.state.units:
+            decision = rules.decide_unit(self.fleet.state, name, self.fleet.now_us)
+            applying = [row.codes for row in walk.rows(decision) if row.state == "applies"]
+            assert applying[0] == (decision.event.code,)
+            assert applying[1:] in ([], [("no_safe_value",)])
 
 
 TestFleet = Fleet.TestCase

@@ -32,12 +32,34 @@ WHY: dict[str, Any] = {
         {"position": 77, "type": "LaunchPlanned", "at": "2027-01-15T03:00:00Z", "says": "launch l"},
         {"position": 789},
     ],
-    "needed": [
+    "rules": [
         {
-            "code": "build_suspect",
+            "part": "A",
+            "number": 3,
+            "codes": ["model_unknown", "not_applicable"],
+            "state": "does_not_apply",
+            "sentence": "A gate covers the model.",
+            "next_step": None,
+        },
+        {
+            "part": "D",
+            "number": 16,
+            "codes": ["build_suspect"],
+            "state": "applies",
             "sentence": "The key waits for confirmation.",
             "next_step": "smgate build why 3fa9",
-        }
+        },
+        *(
+            {
+                "part": "D",
+                "number": 16,
+                "codes": [code],
+                "state": "would_be_next",
+                "sentence": f"{code} holds too.",
+                "next_step": f"Mend {code}.",
+            }
+            for code in ("freeze", "log_gap", "silent", "exposure_limit", "no_a", "no_b")
+        ),
     ],
     "members": [{"node": "gpu-1", "rank": 0, "answer": "build_suspect"}],
     "if_left_alone": {
@@ -62,23 +84,68 @@ def api() -> Iterator[FakeApi]:
         yield served
 
 
-def told(api: FakeApi, **changed: Any) -> str:
+def told(api: FakeApi, *options: str, **changed: Any) -> str:
     api.routes["GET /v1/units/k3-prod-07/why"] = (200, WHY | changed)
-    return Cli(api.url)("unit", "why", "k3-prod-07").out
+    return Cli(api.url)("unit", "why", "k3-prod-07", *options).out
 
 
-def test_the_answer_comes_first_then_what_is_needed_then_the_facts(api: FakeApi) -> None:
+def test_the_answer_comes_first_then_what_to_do_then_what_is_next_and_the_facts(
+    api: FakeApi,
+) -> None:
     lines = told(api).splitlines()
     assert lines[0] == "unit k3-prod-07 | mode enforce"
     assert lines[1] == "as of position 812, 2027-01-15 03:12:44Z"
     assert lines[3] == "appends --moe-runner-backend marlin  [build_suspect]"
     text = "\n".join(lines)
-    order = ["One failing check", "Needed for the target", "It rests on", "Members", "Left alone"]
+    order = [
+        "One failing check",
+        "-> smgate build why 3fa9",
+        "Next, if",
+        "It rests on",
+        "1 rules do",
+    ]
     places = [text.index(one) for one in order]
     assert places == sorted(places)
-    assert "    -> smgate build why 3fa9" in lines
+    at = lines.index("Next, if that did not apply")
+    assert lines[at + 1 : at + 4] == ["  - freeze", "    freeze holds too.", "    -> Mend freeze."]
+    assert "  - no_a" in lines
+    assert "  - no_b" not in lines
+    assert "  and 1 more: --rules" in lines
+    assert "Members" not in lines, "one rank says nothing more"
+
+
+def test_all_rules_and_what_sglang_would_do_are_there_for_who_asks(api: FakeApi) -> None:
+    text = told(api, "--rules")
+    assert told(api, "-o", "wide") == text
+    lines = text.splitlines()
+    assert "  A 3   model_unknown   does not apply  A gate covers the model." in lines
+    assert "        not_applicable" in lines
+    assert "  D 16  build_suspect   APPLIES         The key waits for confirmation." in lines
+    assert "  D 16  no_b            would be next   no_b holds too." in lines
+    order = ["Every rule, in order", "It rests on", "Members", "Left alone"]
+    assert [line for line in lines if line in order] == order
     assert "SGLang would leave the runner at auto with a2a none." in text
     assert "BF16: 3.76 times" in text
+
+
+def test_ranks_are_shown_where_there_are_several(api: FakeApi) -> None:
+    ranks = [{"node": f"gpu-{n}", "rank": n, "answer": "freeze"} for n in (0, 1)]
+    assert "gpu-1  1     freeze" in told(api, members=ranks)
+
+
+def test_what_arrived_later_is_apart_from_what_was_known(api: FakeApi) -> None:
+    late = {
+        "position": 900,
+        "happened": "2027-01-15T03:10:00Z",
+        "at": "2027-01-15T04:00:00Z",
+        "type": "gpu_fault_seen",
+        "actor": "node:gpu-1",
+        "says": "Xid 79",
+    }
+    lines = told(api, arrived_later=[late], arrived_later_looked_through=950).splitlines()
+    at = lines.index("Had happened by then and arrived later")
+    assert "900       2027-01-15 03:10:00Z  gpu_fault_seen" in lines[at + 2]
+    assert "node's own clock" in lines[at + 3]
 
 
 def test_a_program_gets_it_unchanged(api: FakeApi) -> None:

@@ -35,6 +35,8 @@ class Item:
     """What `name` names (unit, rollout, ...), to suggest others when it is not found."""
     parameters: client.Parameters = dataclasses.field(default_factory=dict)
     lines: Callable[[output.Row], list[str]] | None = None
+    wide_lines: Callable[[output.Row], list[str]] | None = None
+    """With -o wide, if that shows more."""
     table: output.Table | None = None
     """How one line of it looks, for --watch without a terminal."""
     ended: Callable[[output.Row], int | None] | None = None

@@ -47,6 +47,8 @@ def show_item(session: sessions.Session, item: asks.Item, flags: asks.WatchFlags
         except client.ApiError as error:
             raise with_suggestion(session, error, kind=item.kind, name=item.name) from error
 
+    wide = session.style.format == "wide" and item.wide_lines is not None
+
     def draw(answer: client.Answer) -> None:
         output.single(
             session.console,
@@ -54,7 +56,7 @@ def show_item(session: sessions.Session, item: asks.Item, flags: asks.WatchFlags
             name=item.name,
             style=session.style,
             footer=output.according_to(answer.body, answer.date),
-            lines=item.lines,
+            lines=item.wide_lines if wide else item.lines,
         )
 
     if flags.watch:

@@ -59,6 +59,7 @@ def show(unit: UnitName) -> asks.Item:
     "why",
     examples=[
         "smgate unit why k3-prod-07",
+        "smgate unit why k3-prod-07 --rules",
         "smgate unit why k3-prod-07 --at 2027-03-01T03:12:00Z",
         "smgate unit why k3-prod-07 --at 81244 -o json",
     ],
@@ -69,14 +70,19 @@ def why(
         str | None,
         typer.Option("--at", help="A log position or an ISO time: what was known then."),
     ] = None,
+    rules: Annotated[
+        bool,
+        typer.Option("--rules", help="Every rule and why it does not apply; as -o wide."),
+    ] = False,
 ) -> asks.Item:
-    """Say why a unit gets what it gets, and what would be needed for the target."""
+    """Say why a unit gets what it gets, what to do, and which rule would decide next."""
     return asks.Item(
         path=client.path("units", unit, "why"),
         name=unit,
         kind="unit",
         parameters={"at": at},
-        lines=telling.lines,
+        lines=telling.whole_lines if rules else telling.lines,
+        wide_lines=telling.whole_lines,
     )
 
 

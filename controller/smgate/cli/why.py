@@ -12,6 +12,9 @@ from typing import Final
 from smgate.cli import console as consoles, output
 
 WIDTH: Final = 96
+SAYS_WIDTH: Final = 72
+CODES_SHOWN_MAX: Final = 4
+NEXT_SHOWN_MAX: Final = 5
 _LAID_OUT: Final = frozenset(
     {
         "apiVersion",
@@ -24,6 +27,7 @@ _LAID_OUT: Final = frozenset(
         "override",
         "would",
         "rule",
+        "rules",
         "recorded",
         "launch_pending",
         "facts",
@@ -33,25 +37,41 @@ _LAID_OUT: Final = frozenset(
         "memory_fallback",
         "exposed",
         "uncontrolled",
+        "arrived_later",
+        "arrived_later_looked_through",
         "note",
     }
 )
 
 
 def lines(body: output.Row) -> list[str]:
-    """The whole answer."""
-    told = [
-        *_heading(body),
-        *_answer(body),
-        *_would(body),
-        *_loud(body),
-        *_needed(body),
-        *_facts(body),
-        *_members(body),
-    ]
+    """The answer, what to do about it, and what would come next."""
+    rules = output.rows_in(body.get("rules"))
+    told = [*_first(body, rules), *_next(rules, most=NEXT_SHOWN_MAX), *_facts(body), *_later(body)]
+    if len(output.rows_in(body.get("members"))) > 1:
+        told += _members(body)
+    passed = sum(one.get("state") == "does_not_apply" for one in rules)
+    if passed:
+        told += ["", f"{passed} rules do not apply: --rules shows why, and what SGLang would do."]
+    return [*told, *_rest(body)]
+
+
+def whole_lines(body: output.Row) -> list[str]:
+    """The whole answer: every rule of the table, every rank, what SGLang would do alone."""
+    rules = output.rows_in(body.get("rules"))
+    told = [*_first(body, rules), *_table(rules), *_facts(body), *_later(body), *_members(body)]
     alone = left_alone(body)
     if alone:
         told += ["", "Left alone", *(f"  {one}" for one in alone)]
+    return [*told, *_rest(body)]
+
+
+def _first(body: output.Row, rules: list[output.Row]) -> list[str]:
+    return [*_heading(body), *_answer(body), *_step(rules), *_would(body), *_loud(body)]
+
+
+def _rest(body: output.Row) -> list[str]:
+    told = []
     rest = {key: value for key, value in body.items() if key not in _LAID_OUT}
     if rest:
         told += ["", *output.key_lines(rest)]
@@ -184,39 +204,77 @@ def gets(override: output.Row) -> str:
             return output.text_of(other if other is not None else override)
 
 
-def _needed(body: output.Row) -> list[str]:
-    needed = body.get("needed")
-    if not isinstance(needed, list) or not needed:
+def _step(rules: list[output.Row]) -> list[str]:
+    """What to do about the rule that decided."""
+    steps = [one.get("next_step") for one in rules if one.get("state") == "applies"]
+    return _wrapped(f"-> {output.text_of(steps[0])}", indent="  ") if steps and steps[0] else []
+
+
+def _next(rules: list[output.Row], *, most: int) -> list[str]:
+    """What would decide if the rule that applies did not."""
+    rows = [one for one in rules if one.get("state") == "would_be_next"]
+    if not rows:
         return []
-    told = ["", "Needed for the target"]
-    for one in needed:
-        if not isinstance(one, dict):
-            told.append(f"  - {output.text_of(one)}")
-            continue
-        told.append(f"  - {output.text_of(one.get('code'))}")
+    told = ["", "Next, if that did not apply"]
+    for one in rows[:most]:
+        told.append(f"  - {output.text_of(one.get('codes'))}")
         told += _wrapped(one.get("sentence"), indent="    ")
         if one.get("next_step"):
             told += _wrapped(f"-> {output.text_of(one['next_step'])}", indent="    ")
+    if len(rows) > most:
+        told.append(f"  and {len(rows) - most} more: --rules")
     return told
 
 
+_STATES: Final = {
+    "applies": "APPLIES",
+    "would_be_next": "would be next",
+    "outweighed": "outweighed",
+    "does_not_apply": "does not apply",
+}
+
+
+def _table(rules: list[output.Row]) -> list[str]:
+    """Every rule in its order: a program's codes one below the other, a person's sentence beside."""
+    rows = []
+    for one in rules:
+        codes = list(one.get("codes") or ())
+        beside = textwrap.wrap(output.text_of(one.get("sentence")), SAYS_WIDTH) or ["-"]
+        shown = codes if len(codes) <= CODES_SHOWN_MAX else ["(all of part D)"]
+        number = f"{output.text_of(one.get('part'))} {output.text_of(one.get('number'))}"
+        state = _STATES.get(str(one.get("state")), output.text_of(one.get("state")))
+        for at in range(max(len(shown), len(beside))):
+            first = at == 0
+            rows.append(
+                [
+                    number if first else "",
+                    output.text_of(shown[at]) if at < len(shown) else "",
+                    state if first else "",
+                    beside[at] if at < len(beside) else "",
+                ]
+            )
+    return ["", "Every rule, in order", *output.aligned(rows, indent="  ")] if rows else []
+
+
 def _facts(body: output.Row) -> list[str]:
-    facts = body.get("facts")
-    if not isinstance(facts, list) or not facts:
+    facts = output.rows_in(body.get("facts"))
+    return _fact_table("It rests on", facts, ("at", "AT")) if facts else []
+
+
+def _later(body: output.Row) -> list[str]:
+    """What had happened by then and was not known: the decision could not take it in."""
+    later = output.rows_in(body.get("arrived_later"))
+    if not later:
         return []
-    rows = [
-        [
-            output.text_of(one.get("position")),
-            output.text_of(one.get("at")),
-            output.text_of(one.get("type")),
-            output.text_of(one.get("actor")),
-            output.text_of(one.get("says")),
-        ]
-        for one in facts
-        if isinstance(one, dict)
-    ]
-    heading = ["POSITION", "AT", "FACT", "FROM", "SAYS"]
-    return ["", "It rests on", *output.aligned([heading, *rows], indent="  ")]
+    told = _fact_table("Had happened by then and arrived later", later, ("happened", "HAPPENED"))
+    return [*told, "  HAPPENED is by the node's own clock."]
+
+
+def _fact_table(title: str, facts: list[output.Row], when: tuple[str, str]) -> list[str]:
+    keys = ("position", when[0], "type", "actor", "says")
+    rows = [[output.text_of(one.get(key)) for key in keys] for one in facts]
+    heading = ["POSITION", when[1], "FACT", "FROM", "SAYS"]
+    return ["", title, *output.aligned([heading, *rows], indent="  ")]
 
 
 def _members(body: output.Row) -> list[str]:

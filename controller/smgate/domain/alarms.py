@@ -134,13 +134,16 @@ def _disagrees(fleet: Fleet, unit: Unit) -> bool:
     decided: context.Kind = "target" if launch.decided.value in targets else "safe"
     ctx = context.of_unit(fleet, unit, fleet.now_us)
     answers = (
-        rule(ctx, member)
+        rule.ask(ctx, member)
         for member in ctx.members
         if member.rank is not None and member.rank in launch.ranks.values()
         for rule in rules_ours.OF_THE_LAUNCH
     )
     levels = context.CAREFULNESS
-    return any(a is not None and levels.index(a.kind) < levels.index(decided) for a in answers)
+    return any(
+        isinstance(one, context.Answer) and levels.index(one.kind) < levels.index(decided)
+        for one in answers
+    )
 
 
 def _shared(fleet: Fleet, uuid: str) -> bool:

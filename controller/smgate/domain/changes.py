@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smgate.domain import state_changes, waits, why
+from smgate.domain import state_changes, waits, why_rollout
 from smgate.domain.errors import RejectedError
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
@@ -39,7 +39,7 @@ def show_open(fleet: Fleet, now_us: int) -> list[dict[str, Any]]:
 def show(fleet: Fleet, change: Change, now_us: int) -> dict[str, Any]:
     """One change as people read it."""
     waiting = next((w for w in waits.of_changes(fleet, now_us) if w.subject == change.id), None)
-    shown = None if waiting is None else why.show_wait(fleet, waiting, now_us)
+    shown = None if waiting is None else why_rollout.show_wait(fleet, waiting, now_us)
     return {
         "id": change.id,
         "kind": change.kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -131,6 +132,33 @@ class Context:
             if refusal is not None:
                 return True
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """One way in which a rule does not apply, with the sentence that says what it looked at.
+
+    A rule returns it where it goes on, so what `why` says of a rule comes from the rule's own way
+    out; `walk.said` fills in the names when somebody asks.
+    """
+
+    sentence: str
+
+
+Ask = Callable[[Context, Member], Answer | Passed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row of the table: where it stands, the codes it may answer with, and its question."""
+
+    part: str
+    number: int
+    codes: tuple[str, ...]
+    ask: Ask
+
+
+NO_GATE: Final = Passed("No gate covers this model, so it is not asked.")
 
 
 def _in_order(sms: set[str | None]) -> tuple[str | None, ...]:

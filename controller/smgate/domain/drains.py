@@ -43,12 +43,15 @@ class Need:
 def reason(ctx: context.Context) -> Need | None:
     """The rule that takes the unit back by restart, whatever other rule decides it."""
     for member in ctx.members:
-        found = rules_end.pinned_off(ctx, member) or rules_end.remembered(ctx, member, AT_ONCE)
-        if found is not None:
-            return Need(code=found.code, sentence=found.sentence)
+        for found in (
+            rules_end.pinned_off(ctx, member),
+            rules_end.remembered(ctx, member, AT_ONCE),
+        ):
+            if isinstance(found, context.Answer):
+                return Need(code=found.code, sentence=found.sentence)
     for member in ctx.members:
         found = rules_end.build_failed(ctx, member)
-        if found is not None:
+        if isinstance(found, context.Answer):
             return Need(code=found.code, sentence=found.sentence, kernel_key=member.kernel_key)
     return None
 

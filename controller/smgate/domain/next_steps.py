@@ -49,6 +49,8 @@ NEXT_STEPS: Final = {
     "silent": "Look at smgate-agent status on that node, and at its network.",
     "unit_incomplete": "Start the missing ranks behind the launch gate.",
     "target_raises": "Use a torch built for CUDA 12.8 or newer, and an SGLang version that was run.",
+    "no_safe_value": "Use a build that smgate knows a safe value for: an SGLang version that was run, and "
+    "a torch built for CUDA 12.8 or newer.",
     "exposure_limit": "Raise exposure_limit_units in the policy, or end other exposure first.",
     "max_in_flight": "Wait: another unit restarts or bakes.",
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from smgate.domain import context, rules_end, rules_ours, rules_start
-from smgate.domain.context import Answer, Context, Member
+from smgate.domain.context import Answer, Context, Member, Passed
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet
 from smgate.domain.values import Form, Verdict
@@ -37,37 +37,44 @@ class Decision:
         return tuple(rules_start.refusals(ctx)) if ctx.gate is not None and ctx.candidate else ()
 
 
-_OF_A_MEMBER: Final = (*rules_ours.RULES, *rules_end.RULES)
+TABLE: Final = (*rules_ours.RULES, *rules_end.RULES, *rules_start.RULES)
+"""Every rule that is asked of a member, in order; behind them all `rules_start.start`."""
+_QUESTIONS: Final = tuple(rule.ask for rule in TABLE)
 
 
 def answer_member(ctx: Context, member: Member) -> Answer:
     """Run the table for one member."""
-    return _placed(ctx, member)[1]
+    return _placed(ctx, member)[0]
 
 
-def _placed(ctx: Context, member: Member) -> tuple[int, Answer]:
-    """The first rule that applies to a member: its place in the table, and what it says."""
-    for place, rule in enumerate(_OF_A_MEMBER):
-        found = rule(ctx, member)
-        if found is not None:
-            return place, found
-    return len(_OF_A_MEMBER), rules_start.standing(ctx) or rules_start.start(ctx)
+def _placed(ctx: Context, member: Member) -> tuple[Answer, int]:
+    """The first rule that applies to a member: what it says, and its place in the table."""
+    for place, ask in enumerate(_QUESTIONS):
+        found = ask(ctx, member)
+        if not isinstance(found, Passed):
+            return found, place
+    return rules_start.start(ctx), len(_QUESTIONS)
 
 
-def answer(ctx: Context) -> Answer:
-    """One answer for all ranks: the most careful member's.
+def deciding(ctx: Context) -> tuple[Answer, int, Member]:
+    """The most careful member's answer, its place in the table, and that member.
 
     Of equally careful ones the one whose rule comes first, then the first rank's: what must end
     is said before what may not start yet, whichever rank it is about.
     """
+    placed = [(*_placed(ctx, member), member) for member in ctx.members]
+    if len(placed) > 1:
+        placed.sort(key=lambda one: (one[0].carefulness, one[1]))
+    return placed[0]
+
+
+def answer(ctx: Context) -> Answer:
+    """One answer for all ranks: the most careful member's."""
     if not ctx.members:
         return Answer(
             kind="untouched", code="unit_unsteerable", sentence="No launch of this unit is known."
         )
-    placed = [_placed(ctx, member) for member in ctx.members]
-    if len(placed) > 1:
-        placed.sort(key=lambda one: (one[1].carefulness, one[0]))
-    found = placed[0][1]
+    found = deciding(ctx)[0]
     if found.kind == "target" and ctx.gate is not None and ctx.raises(ctx.gate.target):
         return Answer(
             kind="safe",

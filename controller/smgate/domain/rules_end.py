@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smgate.domain import issues, readings, upstream
-from smgate.domain.context import Answer, Context, Member
+from smgate.domain.context import NO_GATE, Answer, Context, Member, Passed, Rule
 
 MEMORY_SENTENCES = {
     "self_test_failed": "A self-test of this kernel key failed on these GPUs.",
@@ -13,17 +13,28 @@ MEMORY_SENTENCES = {
 }
 
 
+NOT_DISABLED = Passed("The kill switch of {gate} is not thrown for SM {sm}.")
+NOT_PINNED = Passed("It is {pinned}.")
+GLASS_BROKEN = Passed("It is {pinned} by break-glass, which passes this rule.")
+NO_ISSUE = Passed("None of {issues} blocking issues matches it.")
+NO_KEY = Passed("Its kernel key is unknown, so nothing can be remembered of it.")
+NOTHING_REMEMBERED = Passed("No such memory of kernel key {key} on these {gpus} GPUs.")
+NOT_FAILED = Passed("Kernel key {key} is {standing}.")
+NO_BASELINE = Passed("SM {sm} is no baseline of {gate}.")
+
+
 def failed_sentence(key: str) -> str:
     """Says that a kernel key's failure is confirmed."""
     return f"Kernel key {key} failed its self-test in two chassis, or a person confirmed that."
 
 
-def gate_disabled(ctx: Context, member: Member) -> Answer | None:
+def gate_disabled(ctx: Context, member: Member) -> Answer | Passed:
     """The kill switch."""
-    assert ctx.gate is not None
+    if ctx.gate is None:
+        return NO_GATE
     position = ctx.fleet.disabled.get((ctx.gate.id, ctx.sm or ""))
     if position is None:
-        return None
+        return NOT_DISABLED
     return Answer(
         kind="safe",
         code="gate_disabled",
@@ -32,11 +43,11 @@ def gate_disabled(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-def pinned_off(ctx: Context, member: Member) -> Answer | None:
+def pinned_off(ctx: Context, member: Member) -> Answer | Passed:
     """A person pinned the unit to the safe value."""
     pin = ctx.unit.pin
     if pin is None or pin.direction != "off":
-        return None
+        return NOT_PINNED
     return Answer(
         kind="safe",
         code="pinned_off",
@@ -50,13 +61,13 @@ def _breaks_glass(ctx: Context) -> bool:
     return pin is not None and pin.direction == "on" and pin.break_glass
 
 
-def known_issue(ctx: Context, member: Member) -> Answer | None:
+def known_issue(ctx: Context, member: Member) -> Answer | Passed:
     """A published issue matches this build and layout."""
     if _breaks_glass(ctx):
-        return None
+        return GLASS_BROKEN
     found = issues.blocking(ctx.fleet, member).matching
     if not found:
-        return None
+        return NO_ISSUE
     name = found[0]
     return Answer(
         kind="safe",
@@ -66,10 +77,12 @@ def known_issue(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-def remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | None:
+def remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer | Passed:
     """What went wrong here with this kernel key, if it was one of these."""
-    if _breaks_glass(ctx) or member.kernel_key is None:
-        return None
+    if _breaks_glass(ctx):
+        return GLASS_BROKEN
+    if member.kernel_key is None:
+        return NO_KEY
     memories = ctx.fleet.gpu_memory
     for uuid in member.gpu_uuids if memories else ():
         memory = memories.get((uuid, member.kernel_key))
@@ -80,21 +93,23 @@ def remembered(ctx: Context, member: Member, codes: tuple[str, ...]) -> Answer |
                 sentence=MEMORY_SENTENCES[memory[0]],
                 facts=(member.position, memory[1]),
             )
-    return None
+    return NOTHING_REMEMBERED
 
 
-def failed_here(ctx: Context, member: Member) -> Answer | None:
+def failed_here(ctx: Context, member: Member) -> Answer | Passed:
     """What went wrong on these GPUs with this key is remembered by GPU UUID."""
     return remembered(ctx, member, ("self_test_failed", "rolled_back_here", "unit_disagreed_here"))
 
 
-def build_failed(ctx: Context, member: Member) -> Answer | None:
+def build_failed(ctx: Context, member: Member) -> Answer | Passed:
     """The key's failure is confirmed in two chassis."""
-    if _breaks_glass(ctx) or member.kernel_key is None:
-        return None
+    if _breaks_glass(ctx):
+        return GLASS_BROKEN
+    if member.kernel_key is None:
+        return NO_KEY
     evidence = ctx.fleet.keys.get(member.kernel_key)
     if evidence is None or evidence.standing != "failed":
-        return None
+        return NOT_FAILED
     return Answer(
         kind="safe",
         code="build_failed",
@@ -103,17 +118,18 @@ def build_failed(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-def fault_in_service(ctx: Context, member: Member) -> Answer | None:
+def fault_in_service(ctx: Context, member: Member) -> Answer | Passed:
     """A crash loop or an Xid on the target."""
     return remembered(ctx, member, ("fault_in_service",))
 
 
-def pinned_on(ctx: Context, member: Member) -> Answer | None:
+def pinned_on(ctx: Context, member: Member) -> Answer | Passed:
     """A person pinned the unit to the target."""
     pin = ctx.unit.pin
-    assert ctx.gate is not None
+    if ctx.gate is None:
+        return NO_GATE
     if pin is None or pin.direction != "on":
-        return None
+        return NOT_PINNED
     return Answer(
         kind="target",
         code="pinned_on",
@@ -129,11 +145,12 @@ def left_alone(member: Member) -> upstream.Resolution | None:
     return readings.left_alone(member.rank.planned, member.model, str(member.sms[0]))
 
 
-def baseline_sm(ctx: Context, member: Member) -> Answer | None:
+def baseline_sm(ctx: Context, member: Member) -> Answer | Passed:
     """On a baseline SM SGLang chooses the target by itself, unless it cannot see or run it."""
-    assert ctx.gate is not None
+    if ctx.gate is None:
+        return NO_GATE
     if ctx.sm not in ctx.gate.baseline_sms:
-        return None
+        return NO_BASELINE
     alone = left_alone(member)
     if alone is not None and alone.code == "torch_cuda_too_old":
         return Answer(
@@ -160,12 +177,17 @@ def baseline_sm(ctx: Context, member: Member) -> Answer | None:
 
 
 RULES = (
-    gate_disabled,
-    pinned_off,
-    known_issue,
-    failed_here,
-    build_failed,
-    fault_in_service,
-    pinned_on,
-    baseline_sm,
+    Rule(part="B", number=7, codes=("gate_disabled",), ask=gate_disabled),
+    Rule(part="B", number=8, codes=("pinned_off",), ask=pinned_off),
+    Rule(part="B", number=9, codes=("known_issue",), ask=known_issue),
+    Rule(
+        part="B",
+        number=10,
+        codes=("self_test_failed", "rolled_back_here", "unit_disagreed_here"),
+        ask=failed_here,
+    ),
+    Rule(part="B", number=11, codes=("build_failed",), ask=build_failed),
+    Rule(part="B", number=12, codes=("fault_in_service",), ask=fault_in_service),
+    Rule(part="B", number=13, codes=("pinned_on",), ask=pinned_on),
+    Rule(part="B", number=14, codes=("baseline_sm",), ask=baseline_sm),
 )

@@ -1,12 +1,22 @@
-"""Rules A: is it ours? Each returns an answer for one member, or None to go on."""
+"""Rules A: is it ours? Each answers for one member, or says what it looked at and passes on."""
 
 from __future__ import annotations
 
 from smgate.domain import readings
-from smgate.domain.context import Answer, Context, Member
+from smgate.domain.context import Answer, Context, Member, Passed, Rule
+
+OURS = Passed("Nobody excluded or released this unit, and {node} is not retired.")
+NOT_LOOKED = Passed("No launch gate looked at this server.")
+IS_CUDA = Passed("It launches on CUDA.")
+COVERED = Passed("The model is {architecture} with MXFP4 experts: {gate} covers it.")
+A2A_NONE = Passed("The a2a backend is none.")
+NO_CHOICE = Passed("The operator's own arguments name {asked}.")
+FLAG_ADOPTED = Passed("The arguments name {asked}, and a person gave that flag to smgate.")
+SILICON_KNOWN = Passed("All its GPUs are SM {sm}, which {gate} knows.")
+GATED = Passed("It starts behind the launch gate on {node}.")
 
 
-def excluded(ctx: Context, member: Member) -> Answer | None:
+def excluded(ctx: Context, member: Member) -> Answer | Passed:
     """A person said hands off."""
     unit = ctx.unit
     if unit.released:
@@ -26,14 +36,16 @@ def excluded(ctx: Context, member: Member) -> Answer | None:
     node = ctx.fleet.nodes.get(member.node)
     if node is not None and node.retired:
         return Answer(kind="keep", code="retired", sentence=f"Node {member.node} is retired.")
-    return None
+    return OURS
 
 
-def not_cuda(ctx: Context, member: Member) -> Answer | None:
+def not_cuda(ctx: Context, member: Member) -> Answer | Passed:
     """No NVIDIA GPU: nothing of this applies."""
-    if member.rank is None or member.rank.planned.platform == "cuda":
-        return None
+    if member.rank is None:
+        return NOT_LOOKED
     platform = member.rank.planned.platform
+    if platform == "cuda":
+        return IS_CUDA
     return Answer(
         kind="untouched",
         code="not_cuda",
@@ -44,7 +56,7 @@ def not_cuda(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-def model(ctx: Context, member: Member) -> Answer | None:
+def model(ctx: Context, member: Member) -> Answer | Passed:
     """The gate's architecture in MXFP4, or none of our business."""
     if member.architecture is None:
         return Answer(
@@ -67,13 +79,13 @@ def model(ctx: Context, member: Member) -> Answer | None:
             sentence=f"The model is {member.architecture}; {why}.",
             facts=(member.position,),
         )
-    return None
+    return COVERED
 
 
-def layout(ctx: Context, member: Member) -> Answer | None:
+def layout(ctx: Context, member: Member) -> Answer | Passed:
     """Neither the target nor the safe value has a fused function for another a2a."""
     if member.a2a == "none":
-        return None
+        return A2A_NONE
     return Answer(
         kind="untouched",
         code="layout_not_covered",
@@ -83,10 +95,10 @@ def layout(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-def choice(ctx: Context, member: Member) -> Answer | None:
+def choice(ctx: Context, member: Member) -> Answer | Passed:
     """What the operator wrote wins, unless a person gave the flag to smgate."""
     if member.rank is None:
-        return None
+        return NOT_LOOKED
     planned = member.rank.planned
     if not planned.argv_read:
         return Answer(
@@ -111,10 +123,10 @@ def choice(ctx: Context, member: Member) -> Answer | None:
             sentence="The override would be written to a file, and the flag in argv beats the file.",
             facts=(member.position,),
         )
-    return None
+    return FLAG_ADOPTED if explicit else NO_CHOICE
 
 
-def silicon(ctx: Context, member: Member) -> Answer | None:
+def silicon(ctx: Context, member: Member) -> Answer | Passed:
     """One known SM that the gate knows, over all GPUs of the unit."""
     if not member.sms or None in member.sms:
         return Answer(
@@ -141,13 +153,13 @@ def silicon(ctx: Context, member: Member) -> Answer | None:
             + (f"; {safe} keeps the weights packed." if safe else "; it has no safe value."),
             facts=(member.position,),
         )
-    return None
+    return SILICON_KNOWN
 
 
-def steerable(ctx: Context, member: Member) -> Answer | None:
+def steerable(ctx: Context, member: Member) -> Answer | Passed:
     """A server that came without a launch gate cannot be told anything."""
     if member.rank is not None:
-        return None
+        return GATED
     return Answer(
         kind="untouched",
         code="unit_unsteerable",
@@ -156,7 +168,22 @@ def steerable(ctx: Context, member: Member) -> Answer | None:
     )
 
 
-OF_THE_LAUNCH = (not_cuda, model, layout, choice, silicon)
+OF_THE_LAUNCH = (
+    Rule(part="A", number=3, codes=("not_cuda",), ask=not_cuda),
+    Rule(part="A", number=3, codes=("model_unknown", "not_applicable"), ask=model),
+    Rule(part="A", number=4, codes=("layout_not_covered",), ask=layout),
+    Rule(
+        part="A",
+        number=5,
+        codes=("choice_unknown", "explicit_choice", "override_defeated"),
+        ask=choice,
+    ),
+    Rule(part="A", number=6, codes=("sm_unknown", "sm_mixed", "sm_unsupported"), ask=silicon),
+)
 """Those that rest on what the launch itself is."""
 
-RULES = (excluded, *OF_THE_LAUNCH, steerable)
+RULES = (
+    Rule(part="A", number=2, codes=("released", "excluded", "retired"), ask=excluded),
+    *OF_THE_LAUNCH,
+    Rule(part="A", number=6, codes=("unit_unsteerable",), ask=steerable),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smgate.domain import exposure, issues, keys as key_names
-from smgate.domain.context import Answer, Context
+from smgate.domain.context import Answer, Context, Member, Passed, Rule
 from smgate.domain.policy import Selector
 from smgate.domain.state import Grant, Rollout
 
@@ -46,25 +46,36 @@ def rollout_of(ctx: Context) -> Rollout | None:
     return min(found, key=lambda r: (PHASE_ORDER.index(r.phase), -r.position), default=None)
 
 
-def standing(ctx: Context) -> Answer | None:
-    """Rules 15: what stands stays."""
-    unit, keys = ctx.unit, ctx.kernel_keys
-    grant = unit.grant_for(keys or ())
-    if grant is not None and keys is not None:
-        return Answer(
-            kind="target",
-            code="granted",
-            sentence=f"Granted {_granted_by(grant)} for kernel key {', '.join(keys)}.",
-            facts=(grant.position,),
-        )
-    if unit.adoption == "adopted":
-        return Answer(
-            kind="keep",
-            code="adopted",
-            sentence="First seen already on the target with no grant, and nobody has ruled on it.",
-            facts=(unit.adopted_position,),
-        )
-    return None
+NO_GRANT = Passed("It holds no grant.")
+OTHER_GRANT = Passed("Its grant is for kernel key {granted_keys}; it launches {launched_keys}.")
+NOT_ADOPTED = Passed("It was not first seen on the target, or a person has ruled on it.")
+
+
+def granted(ctx: Context, member: Member) -> Answer | Passed:
+    """What was granted stands."""
+    keys = ctx.kernel_keys
+    grant = ctx.unit.grant_for(keys or ())
+    if grant is None or keys is None:
+        return NO_GRANT if ctx.unit.grant is None else OTHER_GRANT
+    return Answer(
+        kind="target",
+        code="granted",
+        sentence=f"Granted {_granted_by(grant)} for kernel key {', '.join(keys)}.",
+        facts=(grant.position,),
+    )
+
+
+def adopted(ctx: Context, member: Member) -> Answer | Passed:
+    """First seen on the target, nobody has ruled on it: it stays as it is."""
+    unit = ctx.unit
+    if unit.adoption != "adopted":
+        return NOT_ADOPTED
+    return Answer(
+        kind="keep",
+        code="adopted",
+        sentence="First seen already on the target with no grant, and nobody has ruled on it.",
+        facts=(unit.adopted_position,),
+    )
 
 
 def _granted_by(grant: Grant) -> str:
@@ -283,3 +294,10 @@ def start(ctx: Context) -> Answer:
         facts=positions,
         starts=True,
     )
+
+
+RULES = (
+    Rule(part="C", number=15, codes=("granted",), ask=granted),
+    Rule(part="C", number=15, codes=("adopted",), ask=adopted),
+)
+"""Rules C: what stands stays."""

@@ -5,29 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from smgate.domain import (
     context,
     decisions,
-    evidence,
     exposure,
     facts,
-    membership,
     outcome,
-    reach,
-    readings,
     rules,
     rules_end,
     rules_start,
     upstream,
-    waits,
-    waves,
+    walk,
 )
 from smgate.domain.events import Event, Recorded
 from smgate.domain.next_steps import next_step
 from smgate.domain.state import Fleet
-from smgate.domain.state_evidence import KeyEvidence
 
 Reader = Callable[[int], Recorded | None]
 """Reads one event by its position."""
@@ -142,7 +136,7 @@ def explain(
     decision = rules.decide_unit(fleet, unit_id, now_us)
     event = decision.event
     ctx = context.of_unit(fleet, unit, now_us)
-    would = event.would
+    would, names = event.would, _names(ctx)
     pending = unit.launch is not None and unit.launch.decided is None
     fallen = [i for i in unit.instances.values() if i.fallback is not None]
     return {
@@ -162,6 +156,7 @@ def explain(
         if would is None
         else {"form": would.form, "value": would.value, "code": would.code},
         "rule": decision.raw.code,
+        "rules": [_row(row, names) for row in walk.rows(decision)],
         "recorded": None
         if unit.override is None
         else {
@@ -184,20 +179,33 @@ def explain(
     }
 
 
+def _row(row: walk.Row, names: Mapping[str, str]) -> dict[str, Any]:
+    """One row of the table; a row that holds says what to do about it."""
+    return {
+        "part": row.part,
+        "number": row.number,
+        "codes": list(row.codes),
+        "state": row.state,
+        "sentence": row.sentence,
+        "nodes": list(row.nodes),
+        "next_step": None if row.state == "does_not_apply" else next_step(row.codes[0], names),
+    }
+
+
 def _needed(ctx: context.Context, decision: rules.Decision) -> list[dict[str, str]]:
     """What stands between this unit and the target; empty if nothing does."""
     raw = decision.raw
     names = _names(ctx)
     found = []
     if decision.event.code == "observe":
-        found.append(_need("observe", "The SM is in observe mode.", names))
+        found.append(need("observe", "The SM is in observe mode.", names))
     if raw.kind == "target":
         return found
     refusals = dict(decision.refusals)
     if raw.code not in refusals:
-        found.append(_need(raw.code, raw.sentence, names))
+        found.append(need(raw.code, raw.sentence, names))
     else:
-        found.extend(_need(code, sentence, names) for code, sentence in decision.refusals)
+        found.extend(need(code, sentence, names) for code, sentence in decision.refusals)
     return found
 
 
@@ -218,168 +226,6 @@ def _names(ctx: context.Context) -> dict[str, str]:
     return found
 
 
-def _need(code: str, sentence: str, names: Mapping[str, str]) -> dict[str, str]:
+def need(code: str, sentence: str, names: Mapping[str, str]) -> dict[str, str]:
+    """One thing that stands in the way, and what to do about it."""
     return {"code": code, "sentence": sentence, "next_step": next_step(code, names)}
-
-
-def _results(found: KeyEvidence) -> list[dict[str, Any]]:
-    """What was measured of a kernel key, one entry per GPU set."""
-    return [
-        {
-            "node": result.node,
-            "chassis": result.chassis,
-            "pool": result.pool,
-            "gpus": list(gpus),
-            "checks": {name: c.outcome for name, c in sorted(result.worst.items())},
-            "reasons": {name: c.reason for name, c in sorted(result.worst.items())},
-            "flaky": sorted(result.flaky),
-            "node_fault": gpus in found.faulty_sets,
-            "confirmed": gpus in found.confirmed_sets,
-        }
-        for gpus, result in sorted(found.sets.items())
-    ]
-
-
-UNPROVEN: Final = {
-    "negative_control": (
-        "its negative control was not caught, so it cannot tell right from wrong",
-        "Repair the check on that node, and run it again.",
-    ),
-    "baseline_proof": (
-        "its probe version has not passed the required checks on a baseline SM",
-        "Launch on a node of a baseline SM with this probe version, best in the pool.",
-    ),
-}
-
-
-def _unproven(found: KeyEvidence) -> list[dict[str, Any]]:
-    """Results that count for nothing: they block qualification and revoke nothing."""
-    return [
-        {
-            "code": "check_unproven",
-            "node": result.node,
-            "gpus": list(gpus),
-            "check": check,
-            "outcome": one.fact.outcome,
-            "probe_version": version,
-            "lacks": one.lacks,
-            "sentence": f"check_unproven: {check} {one.fact.outcome} on {result.node} with probe "
-            f"version {version} counts for nothing, because {UNPROVEN[one.lacks][0]}.",
-            "next_step": UNPROVEN[one.lacks][1],
-        }
-        for gpus, result in sorted(found.sets.items())
-        for (check, version), one in sorted(result.unproven.items())
-    ]
-
-
-def explain_key(fleet: Fleet, key: str, now_us: int) -> dict[str, Any]:
-    """Where a kernel key stands and what it still needs."""
-    found = fleet.keys[key]
-    gate = evidence.gate_of_key(fleet, found)
-    passing = evidence.passing_sets(found, gate, pool_only=True) if gate else []
-    build = found.build
-    lacks = reach.lacking(fleet, found)
-    unproven = _unproven(found)
-    return {
-        "sentence": " ".join(
-            [f"Kernel key {key} is {found.standing}."]
-            + [one["sentence"] for one in [*lacks, *unproven]]
-        ),
-        "kernel_key": key,
-        "standing": found.standing,
-        "accepted_like": found.accepted_like,
-        "as_of_position": fleet.position,
-        "now": iso(now_us),
-        "sm": found.sm,
-        "a2a": found.a2a,
-        "build": {
-            "sglang_version": build.sglang_version,
-            "flashinfer_version": build.flashinfer_version,
-            "driver_version": build.driver_version,
-            "cuda_toolkit": build.cuda_toolkit,
-            "torch_cuda": build.torch_cuda,
-        },
-        "pool_gpu_sets_passed": len(passing),
-        "pool_gpu_sets_needed": fleet.policy.min_gpu_sets,
-        "required_checks": list(gate.required_checks) if gate else [],
-        "can_never_qualify_as_things_stand": bool(lacks),
-        "pool_lacks": lacks,
-        "nearest_qualified": reach.nearest(fleet, found),
-        "results": _results(found),
-        "unproven": unproven,
-        "units": sorted(
-            name
-            for name, unit in fleet.units.items()
-            if unit.live
-            and any(readings.rank_key(fleet, r) == key for r in unit.known_ranks.values())
-        ),
-        "note": NO_CHECK_ON_SILICON,
-    }
-
-
-def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> dict[str, Any]:
-    """What a rollout waits for, whose move it is, since when and until when."""
-    rollout = fleet.rollouts[rollout_id]
-    plan = rollout.plan
-    names = membership.eligible(fleet, rollout, now_us)
-    shown = []
-    for wave in rollout.waves:
-        counted = waves.tally(fleet, rollout, wave)
-        result, sentence = waves.verdict(rollout, counted.counts)
-        shown.append(
-            {
-                "wave": wave.number,
-                "units": list(wave.units),
-                "eligible": wave.eligible,
-                "verdict": wave.verdict or result,
-                "sentence": sentence,
-                "good": list(counted.good),
-                "bad": list(counted.bad),
-                "pending": list(counted.pending),
-            }
-        )
-    waiting = [
-        show_wait(fleet, wait, now_us)
-        for wait in waits.collect(fleet, now_us)
-        if wait.subject == plan.id or wait.subject.startswith(f"{plan.id}/")
-    ]
-    return {
-        "rollout": plan.id,
-        "phase": rollout.phase,
-        "halted_code": rollout.halted_code,
-        "as_of_position": fleet.position,
-        "now": iso(now_us),
-        "author": rollout.author,
-        "approver": rollout.approver,
-        "waves": shown,
-        "waits": waiting,
-        "blocked_by": [
-            *(
-                _need("freeze", f"Freeze {f}: {fleet.freeze_reasons[f]}", {"freeze": f})
-                for f in sorted(fleet.freezes)
-            ),
-            *(
-                [_need("breaker_open", "The breaker is open.", {})]
-                if fleet.breaker_position is not None
-                else []
-            ),
-        ],
-        "eligible_now": len(names),
-        "next_wave": membership.upcoming(fleet, rollout, names),
-    }
-
-
-def show_wait(fleet: Fleet, wait: waits.Wait, now_us: int) -> dict[str, Any]:
-    """A wait with its instants on the wall clock; `until` is None when only a person ends it."""
-    elapsed_us = max(0, fleet.led_us(now_us) - wait.since_led_us)
-    return {
-        "id": wait.id,
-        "code": wait.code,
-        "subject": wait.subject,
-        "owner": wait.owner,
-        "since": iso(now_us - elapsed_us) if wait.since_led_us else None,
-        "until": None if wait.remaining_us is None else iso(now_us + wait.remaining_us),
-        "overdue": wait.remaining_us is not None and wait.remaining_us <= 0,
-        "sentence": wait.sentence,
-        "next_step": wait.next_step,
-    }

@@ -7,7 +7,8 @@ from typing import Any, Final
 from smgate.domain import alarms, announced, decisions, exposure, rules, waits, waves
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
-from smgate.domain.why import iso, show_wait
+from smgate.domain.why import iso
+from smgate.domain.why_rollout import show_wait
 
 Reason = tuple[str, tuple[str, ...]]
 """A sentence, and further codes."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from smgate.domain import history
+from smgate.domain import history, why
 from smgate.log import codec, port
 from smgate.service import records
 
@@ -40,3 +40,33 @@ def of_unit(store: port.Store, scope: history.Scope, *, after: int, limit: int) 
         "left_out": found - len(kept),
         "position": position,
     }
+
+
+LATE_MAX: Final = 200_000
+"""Records looked through for what arrived late: a week of a large fleet at rest."""
+
+
+def arrived_later(
+    store: port.Store, scope: history.Scope, *, after: int, by_us: int
+) -> dict[str, Any]:
+    """Facts about a unit that had happened by a moment and stand behind a position of the log.
+
+    Args:
+        store: the log.
+        scope: read off the head, so that it knows launches reported since.
+        after: the last position that was known.
+        by_us: the moment; compared with the nodes' own clocks.
+    """
+    actors = {records.node_actor(node) for node in scope.nodes}
+    kept: list[dict[str, Any]] = []
+    position = after
+    while position - after < LATE_MAX and (page := store.read(after=position, limit=PAGE)):
+        for record in page:
+            if record.occurred_at_us > by_us or record.actor not in actors:
+                continue
+            recorded = codec.recorded(record)
+            if scope.concerns(recorded):
+                happened = {"type": record.type, "happened": why.iso(record.occurred_at_us)}
+                kept.append({**history.row(recorded), **happened})
+        position = page[-1].position
+    return {"arrived_later": kept, "arrived_later_looked_through": position}

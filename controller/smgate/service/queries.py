@@ -9,7 +9,17 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import changes, errors, history, policy as policies, unit_commands, waits, why
+from smgate.domain import (
+    changes,
+    errors,
+    history,
+    policy as policies,
+    unit_commands,
+    waits,
+    why,
+    why_build,
+    why_rollout,
+)
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, verify as log_verify
@@ -75,7 +85,17 @@ class Queries:
         def explain(fleet: Fleet, name: str, now_us: int) -> Row:
             return why.explain(fleet, name, now_us, read=self._recorded)
 
-        return self._why(at, unit, kind="unit", known=lambda f: f.units, explain=explain)
+        told = self._why(at, unit, kind="unit", known=lambda f: f.units, explain=explain)
+        return told if at is None else told | self._arrived_later(told, at)
+
+    def _arrived_later(self, told: Row, at: str) -> Row:
+        """What had happened by that moment and the controller did not know."""
+        position, by_us = self._moment(at)
+        if by_us is None:
+            by_us = self._store.read(after=position - 1, limit=1)[0].recorded_at_us
+        with self._folder.at_head() as fleet:
+            scope = history.scope(fleet, told["unit"])
+        return histories.arrived_later(self._store, scope, after=position, by_us=by_us)
 
     def history_unit(self, unit: str, *, since: str | None, limit: int) -> Row:
         """What happened to a unit, in log order, the newest last."""
@@ -88,12 +108,18 @@ class Queries:
 
     def why_build(self, key: str, *, at: str | None) -> Row:
         """Why a kernel key stands where it stands."""
-        return self._why(at, key, kind="build", known=lambda f: f.keys, explain=why.explain_key)
+        return self._why(
+            at, key, kind="build", known=lambda f: f.keys, explain=why_build.explain_key
+        )
 
     def why_rollout(self, rollout: str, *, at: str | None) -> Row:
         """What a rollout waits for."""
         return self._why(
-            at, rollout, kind="rollout", known=lambda f: f.rollouts, explain=why.explain_rollout
+            at,
+            rollout,
+            kind="rollout",
+            known=lambda f: f.rollouts,
+            explain=why_rollout.explain_rollout,
         )
 
     def plan_ahead(self, plan: policies.RolloutPlan) -> Row:
@@ -126,7 +152,9 @@ class Queries:
         """Every waiting state: what waits, for whom, and what to do."""
         with self._folder.at_head() as fleet:
             now_us = self._now_us(fleet)
-            listed = [why.show_wait(fleet, one, now_us) for one in waits.collect(fleet, now_us)]
+            listed = [
+                why_rollout.show_wait(fleet, one, now_us) for one in waits.collect(fleet, now_us)
+            ]
             return _listing(listed, fleet.position)
 
     def changes(self) -> Row:

@@ -48,8 +48,8 @@ def reading(launch):
 @pytest.mark.parametrize("vector", RULES, ids=name_of)
 def test_rules_3_to_6_are_the_gates(vector):
     ctx, member = reading(vector["launch"])
-    answers = (rule(ctx, member) for rule in rules_ours.OF_THE_LAUNCH)
-    first = next((answer for answer in answers if answer is not None), None)
+    answers = (rule.ask(ctx, member) for rule in rules_ours.OF_THE_LAUNCH)
+    first = next((one for one in answers if isinstance(one, context.Answer)), None)
     assert (first.code if first is not None else None) == vector["rule"]
 
 

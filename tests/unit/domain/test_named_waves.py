@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import cohort, commands, plan_ahead, plan_lint, policy, values, why
+from smgate.domain import cohort, commands, plan_ahead, plan_lint, policy, values, why_rollout
 
 NODES = tuple("abcdef")
 ALL = policy.Wave(percent=100)
@@ -96,7 +96,7 @@ def test_a_wave_waits_for_those_it_names_and_is_never_passed_by(fleet, first):
         bake(fleet, "a")
     opened = len(fleet.state.rollouts["r1"].waves)
     assert opened == (0 if first else 1)
-    told = why.explain_rollout(fleet.state, "r1", fleet.now_us)["next_wave"]
+    told = why_rollout.explain_rollout(fleet.state, "r1", fleet.now_us)["next_wave"]
     assert (told["units"], told["wave"]) == ([], opened)
     assert "waits" in told["sentence"]
     fleet.later(1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import commands, decisions, evolve, policy, why
+from smgate.domain import commands, decisions, evolve, policy, why_build
 
 CHECKS = policy.KIMI_K3.required_checks
 BASELINE_KEY = given.key_of(sm="10.3")
@@ -26,7 +26,7 @@ def proves(fleet, node="b1", version="1", sm="10.3"):
 
 
 def told(fleet):
-    return why.explain_key(fleet.state, given.KEY, fleet.now_us)
+    return why_build.explain_key(fleet.state, given.KEY, fleet.now_us)
 
 
 def unproven_waits(fleet):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import commands, why
+from smgate.domain import commands, why_build
 
 DRIVER = "580.95.05"
 
@@ -21,7 +21,7 @@ def fleet():
 
 
 def told(fleet, key=given.KEY):
-    return why.explain_key(fleet.state, key, fleet.now_us)
+    return why_build.explain_key(fleet.state, key, fleet.now_us)
 
 
 def lacks(fleet, key=given.KEY):
