@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from smgate.domain import context, decisions, exposure, rules_ours
+from smgate.domain.decisions import OverrideSet
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Instance, Unit
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_alarms import Alarm, Episode
+from smgate.domain.state_nodes import Instance
 from smgate.domain.waits import SECOND_US
 
 SENTENCES: Final = {
@@ -93,18 +95,23 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
     if exposure.exposed(fleet, unit):
         yield "exposed"
     yield from _persons_causes(fleet, unit)
-    override = unit.override
-    if override is not None:
-        codes = {override.code, override.would.code if override.would else override.code}
-        if not live:  # a server that ended needs no steering
-            codes.discard("unit_unsteerable")
-        yield from (code for code in LOUD_CODES if code in codes)
-        if override.no_safe_value:
-            yield "no_safe_value"
-        if "model_unknown" in codes and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit)):
-            yield "model_unknown"
-    if any(_shared(fleet, uuid) for instance in live for uuid in instance.gpu_uuids):
+    if unit.override is not None:
+        yield from _causes_told(fleet, unit, unit.override, live=bool(live))
+    if any(_shared(fleet, i) for i in live if not fleet.contested.isdisjoint(i.gpu_uuids)):
         yield "gpu_overlap"
+
+
+def _causes_told(fleet: Fleet, unit: Unit, override: OverrideSet, *, live: bool) -> Iterator[str]:
+    """What the decision itself says that a person should look at."""
+    codes = {override.code, override.would.code if override.would else override.code}
+    if not live:  # a server that ended needs no steering
+        codes.discard("unit_unsteerable")
+    if not codes.isdisjoint(LOUD_CODES):
+        yield from (code for code in LOUD_CODES if code in codes)
+    if override.no_safe_value:
+        yield "no_safe_value"
+    if "model_unknown" in codes and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit)):
+        yield "model_unknown"
 
 
 def _persons_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
@@ -130,8 +137,7 @@ def _disagrees(fleet: Fleet, unit: Unit) -> bool:
         return True
     if launch.decided is None or launch.decided.form != "append" or len(launch.ranks) == 1:
         return False
-    targets = {gate.target for gate in fleet.gates.values()}
-    decided: context.Kind = "target" if launch.decided.value in targets else "safe"
+    decided: context.Kind = "target" if launch.decided.value in fleet.targets else "safe"
     ctx = context.of_unit(fleet, unit, fleet.now_us)
     answers = (
         rule.ask(ctx, member)
@@ -146,13 +152,13 @@ def _disagrees(fleet: Fleet, unit: Unit) -> bool:
     )
 
 
-def _shared(fleet: Fleet, uuid: str) -> bool:
-    """True if two live units with a server hold a GPU."""
-    names = fleet.gpu_units.get(uuid, ())
-    if len(names) <= 1:
-        return False
-    units = [fleet.units[name] for name in names]
-    return sum(1 for unit in units if unit.live and unit.live_instances()) > 1
+def _shared(fleet: Fleet, instance: Instance) -> bool:
+    """True if two live units with a server hold a GPU of this instance."""
+    for uuid in fleet.contested.intersection(instance.gpu_uuids):
+        units = [fleet.units[name] for name in fleet.gpu_units[uuid]]
+        if sum(1 for unit in units if unit.live and unit.live_instances()) > 1:
+            return True
+    return False
 
 
 def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> tuple[Alarm, ...]:

@@ -1,14 +1,19 @@
-"""What a rule looks at: one unit, its members, its gate. Read off the state once per decision."""
+"""What a rule looks at: one unit, its members, its gate. Read off the state once per decision.
+
+These are named tuples, which are made in half the time of a frozen dataclass: a plan makes some for
+every unit it looks at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from smgate.domain import outcome, readings
 from smgate.domain.policy import Gate
-from smgate.domain.state import Fleet, Instance, Rank, Unit
+from smgate.domain.state import Fleet, Rank, Unit
+from smgate.domain.state_nodes import Instance
 from smgate.domain.values import GivenFor, Model
 
 Kind = Literal["untouched", "keep", "safe", "target"]
@@ -17,8 +22,7 @@ CAREFULNESS: Final[tuple[Kind, ...]] = ("untouched", "keep", "safe", "target")
 """The most careful first: hands off, and of its two forms the one that appends nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """What one rule says of one member, and the log positions it rests on."""
 
     kind: Kind
@@ -35,8 +39,7 @@ class Answer:
         return CAREFULNESS.index(self.kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(NamedTuple):
     """One rank of the unit: what its launch gate read, or a server that came without one."""
 
     node: str
@@ -51,8 +54,7 @@ class Member:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(NamedTuple):
     """Everything a rule needs. `gate` is None when no gate covers the model."""
 
     fleet: Fleet
@@ -78,8 +80,7 @@ class Context:
     @property
     def candidate(self) -> bool:
         """True if any GPU of the unit is of an SM the gate is about."""
-        gates = self.fleet.gates.values()
-        return any(sm in gate.candidate_sms for gate in gates for sm in self.sms)
+        return not self.fleet.candidate_sms.isdisjoint(self.sms)
 
     @property
     def given_for(self) -> GivenFor:
@@ -161,12 +162,9 @@ class Rule:
 NO_GATE: Final = Passed("No gate covers this model, so it is not asked.")
 
 
-def _in_order(sms: set[str | None]) -> tuple[str | None, ...]:
-    return tuple(sms) if len(sms) == 1 else tuple(sorted(sms, key=str))
-
-
 def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
     model = fleet.model_of(rank.planned)
+    sms = readings.rank_sms(fleet, rank)
     # Asked or resolved: one that is not `none` is enough to have no value for it.
     a2a = readings.rank_a2a(rank)
     if a2a == "none":
@@ -178,11 +176,11 @@ def _ranked(fleet: Fleet, rank: Rank, instance: Instance | None) -> Member:
         rank=rank,
         instance=instance,
         gpu_uuids=rank.gpu_uuids,
-        sms=_in_order(set(map(fleet.gpu_sms.get, rank.gpu_uuids))),
+        sms=sms,
         model=model,
         architecture=model.architecture if model else None,
         a2a=a2a,
-        kernel_key=readings.rank_key(fleet, rank),
+        kernel_key=readings.key_on(rank, sms),
         position=rank.position,
     )
 
@@ -214,9 +212,7 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
     live = unit.live_instances()
     if unit.launch is not None:
         by_launch = {i.launch_id: i for i in live if i.launch_id is not None}
-        ranks = unit.ranks
-        for number in sorted(ranks):
-            rank = ranks[number]
+        for number, rank in sorted(unit.ranks.items()):
             node = fleet.nodes.get(rank.node)
             if number not in unit.launch.ranks and node is not None and node.retired:
                 continue  # a retired machine that is no rank of this launch is no member
@@ -227,15 +223,24 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
         for instance in live
         if instance.launch_id is None or instance.launch_id not in fleet.launch_units
     )
-    architectures = [m.architecture for m in members if m.architecture is not None]
-    keys = {m.kernel_key for m in members}
-    known = [key for key in keys if key is not None]
+    sms: set[str | None] = set()
+    keys: set[str | None] = set()
+    gate = None
+    for member in members:
+        sms.update(member.sms)
+        keys.add(member.kernel_key)
+        gate = gate or fleet.gate_of(member.architecture)
     return Context(
         fleet=fleet,
         unit=unit,
         members=tuple(members),
-        gate=next((g for g in map(fleet.gate_of, architectures) if g is not None), None),
+        gate=gate,
         now_us=now_us,
-        sms=tuple(sorted({sm for m in members for sm in m.sms if sm is not None})),
-        kernel_keys=tuple(sorted(known)) if known and len(known) == len(keys) else None,
+        sms=_sorted(sms),
+        kernel_keys=_sorted(keys) if keys and None not in keys else None,
     )
+
+
+def _sorted(found: set[str | None]) -> tuple[str, ...]:
+    """Those that are known, in their order."""
+    return tuple(sorted(one for one in found if one is not None))

@@ -8,7 +8,7 @@ from smgate.domain import keys, proof, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
 from smgate.domain.rulings import BuildAccepted, CheckRuled
-from smgate.domain.state import Fleet, Node, Rank
+from smgate.domain.state import Fleet, Rank
 from smgate.domain.state_evidence import (
     GpuSet,
     KeyEvidence,
@@ -16,6 +16,7 @@ from smgate.domain.state_evidence import (
     Unproven,
     UnprovenProbe,
 )
+from smgate.domain.state_nodes import Node
 
 BAD_OUTCOMES = ("failed", "error", "timeout")
 """A crash or a timeout of a check counts as its failure."""

@@ -22,14 +22,8 @@ from smgate.domain.facts import (
     OverrideApplied,
     WeightsSeen,
 )
-from smgate.domain.state import (
-    Fleet,
-    Instance,
-    Node,
-    Rank,
-    Unit,
-    UnitLaunch,
-)
+from smgate.domain.state import Fleet, Rank, Unit, UnitLaunch
+from smgate.domain.state_nodes import Instance, Node
 from smgate.domain.values import Pair
 
 Handler = Callable[[Fleet, Recorded, Any], None]
@@ -95,14 +89,20 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
 
 def _claim_gpus(fleet: Fleet, unit: Unit, uuids: tuple[str, ...]) -> None:
     """A unit with no live instance gives way to a new launch on its GPUs."""
+    alone = frozenset((unit.id,))  # one for all of them: most GPUs are of one unit for ever
     for uuid in uuids:
-        owners = fleet.gpu_units.setdefault(uuid, set())
-        for other_id in sorted(owners - {unit.id}):
-            other = fleet.units[other_id]
-            if not other.live_instances():
-                other.superseded = True
-                owners.discard(other_id)
-        owners.add(unit.id)
+        owners = fleet.gpu_units.get(uuid, alone)
+        if owners == alone:
+            fleet.gpu_units[uuid] = alone
+            continue
+        gone = {name for name in owners - alone if not fleet.units[name].live_instances()}
+        for name in gone:
+            fleet.units[name].superseded = True
+        owners = fleet.gpu_units[uuid] = (owners - gone) | alone
+        if len(owners) > 1:
+            fleet.contested.add(uuid)
+        else:
+            fleet.contested.discard(uuid)
 
 
 def _check_finished(fleet: Fleet, recorded: Recorded, fact: CheckFinished) -> None:
@@ -213,7 +213,7 @@ def _ran_target(fleet: Fleet, unit: Unit, instance: Instance) -> bool:
         decided is not None
         and instance.launch_id in decided.launch_ids
         and decided.form == "append"
-        and decided.value in {gate.target for gate in fleet.gates.values()}
+        and decided.value in fleet.targets
     )
 
 

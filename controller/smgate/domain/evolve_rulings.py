@@ -8,7 +8,8 @@ from typing import Any
 from smgate.domain import evolve_checks, matching, rulings, takeover
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
-from smgate.domain.state import Fleet, Grant, Node, Phase, Rollout
+from smgate.domain.state import Fleet, Grant, Phase, Rollout
+from smgate.domain.state_nodes import Node
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 
@@ -35,7 +36,7 @@ def _node_retired(fleet: Fleet, recorded: Recorded, event: rulings.NodeRetired) 
 
 
 def _gate_published(fleet: Fleet, recorded: Recorded, event: rulings.GatePublished) -> None:
-    fleet.gates[event.gate.id] = event.gate
+    fleet.take_gate(event.gate)
     evolve_checks.release(fleet)
 
 

@@ -24,7 +24,7 @@ def unit_sm(fleet: Fleet, unit: Unit) -> str | None:
 
 def is_candidate(fleet: Fleet, sm: str | None) -> bool:
     """True if any gate has the SM as a candidate."""
-    return any(sm in gate.candidate_sms for gate in fleet.gates.values())
+    return sm in fleet.candidate_sms
 
 
 def runs_target(fleet: Fleet, unit: Unit) -> bool:
@@ -37,7 +37,7 @@ def asks_target(fleet: Fleet, unit: Unit) -> bool:
     if unit.launch is None or unit.flag_adopted:
         return False
     return any(
-        any(rank.planned.asked_runner == gate.target for gate in fleet.gates.values())
+        rank.planned.asked_runner in fleet.targets
         and fleet.gate_of(getattr(fleet.model_of(rank.planned), "architecture", None)) is not None
         for rank in unit.launch.ranks.values()
     )
@@ -96,7 +96,7 @@ def is_target(fleet: Fleet, override: OverrideSet | None) -> bool:
     """True if a decision is to append the target."""
     if override is None or override.form != "append":
         return False
-    return any(override.value == gate.target for gate in fleet.gates.values())
+    return override.value in fleet.targets
 
 
 def is_safe_value(fleet: Fleet, override: OverrideSet | None) -> bool:

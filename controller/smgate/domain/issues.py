@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
 
 from smgate.domain import context, keys, matching
 from smgate.domain.context import Member
 from smgate.domain.policy import KnownIssue
 from smgate.domain.state import Fleet
+from smgate.domain.values import Build
+
+_OF_BUILD: Final[Callable[[Build], tuple[Any, ...]]] = operator.attrgetter(
+    "sglang_version",
+    "flashinfer_version",
+    "flashinfer_commit",
+    "driver_version",
+    "cuda_toolkit",
+    "torch_version",
+    "torch_cuda",
+    "cute_dsl_version",
+    "disqualifying_env",
+)
 
 
 def reading_of(member: Member) -> matching.Reading | None:
     """A member's values for every field an issue may name; None of a server without a launch gate."""
-    if member.rank is None:
-        return None
-    build = member.rank.planned.build
+    return None if member.rank is None else _reading(member, member.rank.planned.build)
+
+
+def _reading(member: Member, build: Build) -> matching.Reading:
     sms = tuple(sm for sm in member.sms if sm is not None)
     branch = keys.driver_branch(build.driver_version)
     return (
@@ -46,12 +63,14 @@ def matches(issue: KnownIssue, member: Member) -> matching.Match:
 
 def blocking(fleet: Fleet, member: Member) -> matching.Verdicts:
     """What every published issue that blocks says of a member."""
-    reading = reading_of(member)
-    if reading is None:
+    if member.rank is None:
         return matching.Verdicts(
             matching=(), unknown=tuple(issue.id for issue in fleet.blocking.issues)
         )
-    return fleet.blocking.verdicts(reading)
+    # All that a reading is made of. The reading itself is made only of one not seen before.
+    build = member.rank.planned.build
+    read = (member.sms, member.architecture, member.a2a, _OF_BUILD(build))
+    return fleet.blocking.verdicts(read, lambda: _reading(member, build))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ so the verdicts are kept, per set of issues. What is kept depends on nothing but
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -57,13 +57,14 @@ class Blocking:
     """The issues in force that block. Made anew whenever one is published or withdrawn."""
 
     issues: tuple[KnownIssue, ...] = ()
-    _kept: dict[Reading, Verdicts] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[Hashable, Verdicts] = field(default_factory=dict, compare=False, repr=False)
 
-    def verdicts(self, reading: Reading) -> Verdicts:
-        """What they say of a reading."""
-        kept = self._kept.get(reading)
+    def verdicts(self, read: Hashable, reading_of: Callable[[], Reading]) -> Verdicts:
+        """What they say of a reading. `read` stands for it: equal ones have equal readings."""
+        kept = self._kept.get(read)
         if kept is not None:
             return kept
+        reading = reading_of()
         said = {issue.id: verdict(issue, reading) for issue in self.issues}
         made = Verdicts(
             matching=tuple(name for name, one in said.items() if one == "yes"),
@@ -71,7 +72,7 @@ class Blocking:
         )
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
-        self._kept[reading] = made
+        self._kept[read] = made
         return made
 
 

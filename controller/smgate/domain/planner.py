@@ -135,7 +135,7 @@ def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet
             return None
         return rules.decide_unit(fleet, unit.id, now_us).event
     if launch is not None and launch.decided is not None:
-        late = set(launch.launch_ids) - set(launch.decided.launch_ids)
+        late = not set(launch.launch_ids).issubset(launch.decided.launch_ids)
         if late:  # a late rank gets what the others got
             nodes = {rank.node for rank in launch.ranks.values()}
             return replace(
@@ -145,27 +145,9 @@ def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet
                 as_of_position=fleet.position,
                 now_us=now_us,
             )
-    event = rules.decide_unit(fleet, unit.id, now_us).event
-    if unit.override is not None and same(unit.override, event):
+    if rules.stands(fleet, unit, now_us):
         return None
-    return replace(event, launch_ids=())
-
-
-def same(before: decisions.OverrideSet, after: decisions.OverrideSet) -> bool:
-    """True if two decisions say the same; when and from what they were made does not count."""
-    return _said(before) == _said(after)
-
-
-def _said(event: decisions.OverrideSet) -> tuple[object, ...]:
-    return (
-        event.form,
-        event.value,
-        event.code,
-        event.would,
-        event.given_for,
-        event.nodes,
-        event.no_safe_value,
-    )
+    return replace(rules.decide_unit(fleet, unit.id, now_us).event, launch_ids=())
 
 
 def _drains(look: Look) -> list[Event]:
@@ -249,7 +231,7 @@ def _common(fleet: Fleet, now_us: int) -> _Common:
     ]
     limit = fleet.policy.exposure_limit_units
     if limit is not None:
-        sms = sorted({sm for gate in fleet.gates.values() for sm in gate.candidate_sms})
+        sms = sorted(fleet.candidate_sms)
         over = ((sm, exposure.exposed_count(fleet, sm) - limit) for sm in sms)
         # A unit that counts itself is refused by one more than the limit, others by the limit.
         limits += [(sm, min(1, by)) for sm, by in over if by >= 0]

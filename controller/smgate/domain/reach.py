@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from smgate.domain import keys, likeness, readings
-from smgate.domain.state import Fleet, Node
+from smgate.domain.state import Fleet
 from smgate.domain.state_evidence import KeyEvidence
+from smgate.domain.state_nodes import Node
 
 
 def lacking(fleet: Fleet, evidence: KeyEvidence) -> list[dict[str, Any]]:

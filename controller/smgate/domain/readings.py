@@ -8,7 +8,8 @@ from typing import Final
 
 from smgate.domain import keys, upstream
 from smgate.domain.facts import LaunchPlanned
-from smgate.domain.state import Fleet, Grant, Instance, Rank, Unit
+from smgate.domain.state import Fleet, Grant, Rank, Unit
+from smgate.domain.state_nodes import Instance
 from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model
 
 VERSIONS_KEPT: Final = 1024
@@ -22,10 +23,16 @@ def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
     return "top_level" if "mxfp4" in (model.format_top_level or "") else "none"
 
 
+def rank_sms(fleet: Fleet, rank: Rank) -> tuple[str | None, ...]:
+    """The SMs of a rank's GPUs, each once; None among them for one that is unknown."""
+    sms = set(map(fleet.gpu_sms.get, rank.gpu_uuids))
+    return tuple(sms) if len(sms) == 1 else tuple(sorted(sms, key=str))
+
+
 def rank_sm(fleet: Fleet, rank: Rank) -> str | None:
     """The one SM of a rank's GPUs; None if unknown or mixed."""
-    sms = set(map(fleet.gpu_sms.get, rank.gpu_uuids))
-    return sms.pop() if len(sms) == 1 else None
+    sms = rank_sms(fleet, rank)
+    return sms[0] if len(sms) == 1 else None
 
 
 def rank_a2a(rank: Rank) -> str:
@@ -40,7 +47,12 @@ def rank_a2a(rank: Rank) -> str:
 
 def rank_key(fleet: Fleet, rank: Rank) -> str | None:
     """The kernel key of one rank, None if an essential part is unknown."""
-    sm = rank_sm(fleet, rank)
+    return key_on(rank, rank_sms(fleet, rank))
+
+
+def key_on(rank: Rank, sms: tuple[str | None, ...]) -> str | None:
+    """The kernel key of one rank whose GPUs are of these SMs."""
+    sm = sms[0] if len(sms) == 1 else None
     if sm not in rank.keys:
         rank.keys[sm] = keys.kernel_key(
             sm=sm, build=rank.planned.build, layout=rank.planned.layout, a2a=rank_a2a(rank)
@@ -103,7 +115,7 @@ def architecture_of(fleet: Fleet, instance: Instance) -> str | None:
 def on_target(fleet: Fleet, instance: Instance) -> bool:
     """True if the instance attested the target pair."""
     pair = instance.effective
-    if pair is None or pair.a2a != TARGET_A2A:
+    if pair is None or pair.a2a != TARGET_A2A or pair.runner not in fleet.targets:
         return False
     return pair.runner == target_of(fleet, instance)
 

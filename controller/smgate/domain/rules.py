@@ -7,13 +7,13 @@ grant. Pure: the same state and time give the same decision, byte for byte.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from smgate.domain import context, rules_end, rules_ours, rules_start
 from smgate.domain.context import Answer, Context, Member, Passed
 from smgate.domain.decisions import OverrideSet
-from smgate.domain.state import Fleet
-from smgate.domain.values import Form, Verdict
+from smgate.domain.state import Fleet, Unit
+from smgate.domain.values import Form, GivenFor, Verdict
 
 RULES_VERSION: Final = "1"
 """Raised with any change after which the same state may give another decision."""
@@ -87,6 +87,8 @@ def answer(ctx: Context) -> Answer:
 
 
 def _observing(ctx: Context) -> bool:
+    if ctx.gate is not None and ctx.sm is not None:
+        return ctx.fleet.mode_of(ctx.gate.id, ctx.sm) == "observe"
     gates = [ctx.gate] if ctx.gate is not None else list(ctx.fleet.gates.values())
     return any(ctx.fleet.mode_of(gate.id, sm) == "observe" for gate in gates for sm in ctx.sms)
 
@@ -116,6 +118,56 @@ def _kept_value(ctx: Context) -> str | None:
     return ctx.safe_value()
 
 
+class Said(NamedTuple):
+    """What an `override_set` says. When and from what it was made does not count."""
+
+    form: Form
+    value: str | None
+    code: str
+    would: Verdict | None
+    no_safe_value: bool
+    given_for: GivenFor
+    nodes: tuple[str, ...]
+
+
+def said(event: OverrideSet) -> Said:
+    """What this one says."""
+    return Said(
+        form=event.form,
+        value=event.value,
+        code=event.code,
+        would=event.would,
+        no_safe_value=event.no_safe_value,
+        given_for=event.given_for,
+        nodes=event.nodes,
+    )
+
+
+def stands(fleet: Fleet, unit: Unit, now_us: int) -> bool:
+    """True if the rules say now what the unit was told last. Most units, most of the time."""
+    if unit.override is None:
+        return False
+    ctx = context.of_unit(fleet, unit, now_us)
+    return _said(ctx, answer(ctx)) == said(unit.override)
+
+
+def _said(ctx: Context, found: Answer) -> Said:
+    form, value, missing = _value(ctx, found)
+    code, would = found.code, None
+    if _observing(ctx):
+        would = Verdict(form=form, value=value, code=code)
+        form, value, code = "keep", _kept_value(ctx), "observe"
+    return Said(
+        form=form,
+        value=value,
+        code=code,
+        would=would,
+        no_safe_value=missing,
+        given_for=ctx.given_for,
+        nodes=tuple(sorted({m.node for m in ctx.members})),
+    )
+
+
 def _value(ctx: Context, found: Answer) -> tuple[Form, str | None, bool]:
     """Form, value, and whether a safe value was wanted and there is none."""
     if found.kind == "untouched":
@@ -138,40 +190,35 @@ def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
     """
     ctx = context.of_unit(fleet, fleet.units[unit_id], now_us)
     found = answer(ctx)
-    form, value, missing = _value(ctx, found)
-    shown, would = found, None
-    if _observing(ctx):
-        would = Verdict(form=form, value=value, code=found.code)
-        shown = Answer(
-            kind="keep",
-            code="observe",
-            sentence=f"SM {', '.join(ctx.sms)} is in observe mode: nothing is changed. "
-            f"It would be: {found.sentence}",
-            facts=found.facts,
-            also=(found.code, *found.also),
+    what = _said(ctx, found)
+    sentence, also = found.sentence, found.also
+    if what.would is not None:
+        sentence = (
+            f"SM {', '.join(ctx.sms)} is in observe mode: nothing is changed. "
+            f"It would be: {sentence}"
         )
-        form, value = "keep", _kept_value(ctx)
+        also = (found.code, *also)
     launch = ctx.unit.launch
     event = OverrideSet(
         unit=unit_id,
-        form=form,
-        value=value,
-        code=shown.code,
-        sentence=shown.sentence,
-        would=would,
-        also=shown.also,
-        facts=tuple(sorted(set(shown.facts))),
+        form=what.form,
+        value=what.value,
+        code=what.code,
+        sentence=sentence,
+        would=what.would,
+        also=also,
+        facts=tuple(sorted(set(found.facts))),
         launch_ids=launch.launch_ids if launch is not None else (),
-        given_for=ctx.given_for,
-        nodes=tuple(sorted({m.node for m in ctx.members})),
-        no_safe_value=missing,
+        given_for=what.given_for,
+        nodes=what.nodes,
+        no_safe_value=what.no_safe_value,
         as_of_position=fleet.position,
         now_us=now_us,
         rules_version=RULES_VERSION,
     )
     return Decision(
         event=event,
-        starts=found.starts and would is None and form == "append",
+        starts=found.starts and what.would is None and what.form == "append",
         context=ctx,
         raw=found,
     )

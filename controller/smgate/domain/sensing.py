@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from smgate.domain import decisions, rulings
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Node
+from smgate.domain.state import Fleet
+from smgate.domain.state_nodes import Node
 from smgate.domain.waits import SECOND_US
 
 EPHEMERAL_GONE_S = 86_400

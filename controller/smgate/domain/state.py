@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from smgate.domain.decisions import OverrideSet
-from smgate.domain.facts import LaunchPlanned, NodeReported, OverrideApplied
+from smgate.domain.facts import LaunchPlanned, OverrideApplied
 from smgate.domain.matching import Blocking
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.rulings import BuildAnnounced, PinSet
@@ -21,23 +21,10 @@ from smgate.domain.state_changes import Change
 from smgate.domain.state_counts import Census
 from smgate.domain.state_drains import Drain, TakenBack
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
-from smgate.domain.values import GivenFor, Mode, Model, Pair
+from smgate.domain.state_nodes import Instance, Node
+from smgate.domain.values import GivenFor, Mode, Model
 
 Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
-
-
-@dataclass(slots=True, kw_only=True)
-class Node:
-    """One enrolled machine."""
-
-    name: str
-    position: int
-    reported: NodeReported | None = None
-    machine_id: str | None = None
-    silent: bool = False
-    last_contact_us: int = 0
-    gaps: set[str] = field(default_factory=set)
-    retired: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,40 +67,6 @@ class UnitLaunch:
     def complete(self) -> bool:
         """True when every rank has reported."""
         return len(self.ranks) >= self.nnodes
-
-
-@dataclass(slots=True, kw_only=True)
-class Instance:
-    """One running server process tree on one node."""
-
-    node: str
-    id: str
-    unit: str
-    state: str
-    position: int
-    node_rank: int = 0
-    launch_id: str | None = None
-    gpu_uuids: GpuSet = ()
-    restarts: int = 0
-    served: bool = False
-    failed: bool = False
-    """It ended, and not because somebody stopped it."""
-    unhealthy_led_us: int | None = None
-    """Since when it does not answer as a healthy server does."""
-    effective: Pair | None = None
-    architecture: str | None = None
-    mxfp4: bool | None = None
-    sglang_version: str | None = None
-    weight_bytes: int | None = None
-    fallback: str | None = None
-    fallback_excess_bytes: int = 0
-    fallback_position: int = 0
-    tokens_per_s: float = 0.0
-
-    @property
-    def live(self) -> bool:
-        """False once it exited."""
-        return self.state != "exited"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -320,6 +273,10 @@ class Fleet:
     epoch: int = 0
     policy: Policy = field(default_factory=Policy)
     gates: dict[str, Gate] = field(default_factory=dict)
+    gate_by_architecture: dict[str | None, Gate] = field(default_factory=dict)
+    candidate_sms: frozenset[str] = frozenset()
+    targets: frozenset[str] = frozenset()
+    """Of all gates; `take_gate` keeps these."""
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
     disabled: dict[tuple[str, str], int] = field(default_factory=dict)
     issues: dict[str, KnownIssue] = field(default_factory=dict)
@@ -349,7 +306,10 @@ class Fleet:
     """Last reading per model path and revision."""
     gpu_sms: dict[str, str] = field(default_factory=dict)
     """Last known SM per GPU UUID: a driver hiccup does not erase it."""
-    gpu_units: dict[str, set[str]] = field(default_factory=dict)
+    gpu_units: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Units that hold or held a GPU."""
+    contested: set[str] = field(default_factory=set)
+    """GPUs of which that is more than one."""
     gpu_memory: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
     """(GPU UUID, kernel key) -> (code, position): what went wrong on these GPUs is remembered."""
     keys: dict[str, KeyEvidence] = field(default_factory=dict)
@@ -373,6 +333,14 @@ class Fleet:
     censuses: dict[tuple[str, ...], Census] = field(default_factory=dict, compare=False, repr=False)
     """Counts over the fleet, kept right by `census`."""
 
+    def take_gate(self, gate: Gate) -> None:
+        """A gate is published, or published anew."""
+        self.gates[gate.id] = gate
+        gates = sorted(self.gates.values(), key=lambda one: one.id, reverse=True)
+        self.gate_by_architecture = {one.architecture: one for one in gates}
+        self.candidate_sms = frozenset(sm for one in gates for sm in one.candidate_sms)
+        self.targets = frozenset(one.target for one in gates)
+
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""
         return at_us - self.away_us
@@ -389,11 +357,7 @@ class Fleet:
 
     def gate_of(self, architecture: str | None) -> Gate | None:
         """The gate of a model architecture."""
-        found = None
-        for gate in self.gates.values():
-            if gate.architecture == architecture and (found is None or gate.id < found.id):
-                found = gate
-        return found
+        return self.gate_by_architecture.get(architecture)
 
     def mode_of(self, gate: str, sm: str) -> Mode:
         """Observe unless a person said enforce."""

@@ -105,7 +105,7 @@ def _of_fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
         uuids.update(uuid for rank in unit.known_ranks.values() for uuid in rank.gpu_uuids)
         uuids.update(uuid for instance in unit.instances.values() for uuid in instance.gpu_uuids)
     for uuid in uuids:
-        found |= fleet.gpu_units.get(uuid, set())
+        found |= fleet.gpu_units.get(uuid, frozenset())
     return found
 
 

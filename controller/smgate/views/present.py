@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from smgate.domain import exposure, readings
-from smgate.domain.state import Fleet, Grant, Instance, Node, Rank, Unit, UnitLaunch
+from smgate.domain.state import Fleet, Grant, Rank, Unit, UnitLaunch
+from smgate.domain.state_nodes import Instance, Node
 from smgate.views.shape import Row, iso, plain
 
 
