@@ -9,7 +9,7 @@ from smgate.domain import decisions, drain_budget, errors, exposure, outcome, re
 ENDS = {
     "pinned_off",
     "self_test_failed",
-    "rolled_back_here",
+    "build_failed",
     "unit_disagreed_here",
     "fault_in_service",
 }

@@ -111,7 +111,7 @@ def _judge_failures(
         g
         for g in passing_sets(evidence, gate, pool_only=False)
         if evidence.sets[g].chassis not in chassis
-        and evidence.sets[g].passed_position > evidence.suspect_position
+        and _passed_since(evidence, evidence.sets[g], gate)
     ]
     alone = len(failures) == 1 and not evidence.sets[first].flaky  # flaky: only a person rules
     if alone and len(others) >= fleet.policy.confirm_passes:
@@ -119,6 +119,13 @@ def _judge_failures(
             kernel_key=evidence.key, node_fault_gpu_uuids=first, passed_gpu_sets=tuple(others)
         )
     return None
+
+
+def _passed_since(evidence: KeyEvidence, result: SetEvidence, gate: Gate) -> bool:
+    """True if every required check passed after the key became suspect: what ran before is no answer."""
+    return all(
+        result.passed.get(check, 0) > evidence.suspect_position for check in gate.required_checks
+    )
 
 
 def standings(fleet: Fleet) -> list[Event]:
@@ -209,18 +216,28 @@ def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> Pur
     node = fleet.nodes.get(rank.node)
     pool = bool(node and node.reported and node.reported.pool)
     seen = evidence.sets.get(rank.gpu_uuids)
-    known = seen is not None and (passed(seen, gate) or failed_check(seen, gate) is not None)
+    failed = seen is not None and failed_check(seen, gate) is not None
     enforced = fleet.mode_of(gate.id, evidence.sm) == "enforce"
     if evidence.sm in gate.baseline_sms:
         return _proof(fleet, rank, may_ask=pool or enforced)
-    if known or evidence.sm not in gate.candidate_sms:
+    if failed or evidence.sm not in gate.candidate_sms:
         return None
-    if evidence.standing == "unknown" and pool:
+    if evidence.standing == "unknown" and pool and not (seen and passed(seen, gate)):
         passing = passing_sets(evidence, gate, pool_only=True)
         enough = len(passing) >= fleet.policy.min_gpu_sets
         rack = (node.reported.rack or node.reported.chassis) if node and node.reported else None
         same = (rack or rank.node) in domains(evidence, passing)
         return None if enough and same else "qualify"  # only another rack is missing then
     if evidence.standing == "suspect" and (pool or enforced):
-        return "confirm"
+        return "confirm" if _may_confirm(fleet, rank, evidence, gate) else None
     return None
+
+
+def _may_confirm(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> bool:
+    """True if a pass here would count: in no chassis that failed, and not measured since."""
+    seen, node = evidence.sets.get(rank.gpu_uuids), fleet.nodes.get(rank.node)
+    if seen is not None and _passed_since(evidence, seen, gate):
+        return False
+    reported = node.reported if node is not None else None
+    chassis = seen.chassis if seen else (reported and reported.chassis) or rank.node
+    return chassis not in {evidence.sets[g].chassis for g in open_failures(evidence, gate)}

@@ -66,7 +66,11 @@ def _take_result(
     if fact.outcome == "skipped":
         return  # absence, not evidence
     one = Unproven(
-        fact=fact, position=recorded.position, at_us=recorded.at_us, lacks="negative_control"
+        fact=fact,
+        position=recorded.position,
+        at_us=recorded.at_us,
+        since_led_us=fleet.led_us(recorded.at_us),
+        lacks="negative_control",
     )
     if proof.misses_control(fleet, fact):
         result.unproven[(fact.check, fact.probe_version)] = one
@@ -136,7 +140,7 @@ def _count(fleet: Fleet, evidence: KeyEvidence, gpus: GpuSet, one: Unproven) -> 
                     (uuid, evidence.key), ("self_test_failed", one.position)
                 )
     else:
-        result.passed_position = one.position
+        result.passed[fact.check] = one.position
 
 
 def take_ruling(fleet: Fleet, recorded: Recorded, event: CheckRuled) -> None:

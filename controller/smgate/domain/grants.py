@@ -7,12 +7,17 @@ switch and known issues only suspend it; everything else leaves it alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from smgate.domain import context, decisions, exposure, readings, rules, rules_end
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Grant, Rollout, Unit
 from smgate.domain.values import Pair
 from smgate.domain.waits import SECOND_US
+
+OF_OTHER_GPUS: Final = ("pinned_off", "build_failed")
+"""What ends a grant and says nothing of the GPUs it ran on: nothing is remembered there, so that a
+failure which turns out to be another node's own bars nobody for good."""
 
 
 def adoptions(fleet: Fleet, names: Sequence[str]) -> list[Event]:
@@ -79,8 +84,8 @@ def endings(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
                 decisions.GrantEnded(
                     unit=name,
                     kernel_keys=grant.kernel_keys,
-                    gpu_uuids=() if code == "pinned_off" else ctx.gpu_uuids,
-                    code="rolled_back_here" if code == "build_failed" else code,
+                    gpu_uuids=_bad_gpus(ctx, grant, code),
+                    code=code,
                     sentence=sentence,
                 )
             )
@@ -110,6 +115,16 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
         if evidence is not None and evidence.standing == "failed":
             return "build_failed", rules_end.failed_sentence(key)
     return None, ""
+
+
+def _bad_gpus(ctx: context.Context, grant: Grant, code: str) -> tuple[str, ...]:
+    """The GPUs that a bad end is remembered on. A failed check was run on some of them, not on all."""
+    if code in OF_OTHER_GPUS:
+        return ()
+    if code != "self_test_failed":
+        return ctx.gpu_uuids
+    failed = {uuid for uuid, key in ctx.fleet.gpu_memory if key in grant.kernel_keys}
+    return tuple(uuid for uuid in ctx.gpu_uuids if uuid in failed)
 
 
 def _fault(ctx: context.Context, grant: Grant) -> str | None:

@@ -5,6 +5,7 @@ Everything here is a value; a bad one is refused when it is published, never whe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Final, Literal
@@ -28,6 +29,12 @@ MATCH_FIELDS: Final = (
 )
 """What a known issue may match on. Equality and a trailing wildcard; no ranges: support came,
 was reverted and came back, so a range would be wrong."""
+
+MATCH_FORMS: Final = {
+    "sm": (r"\d+\.\d+|[\d.]+\*", "An SM is major.minor, such as 10.7, or 10.*."),
+    "driver_branch": (r"\d+\*?", "A branch is the first number of a driver: 580 of 580.95.05."),
+}
+"""Fields of one form: a value of another one looks right, is published, and stops nothing."""
 
 
 WEIGHT_FORMATS: Final = ("mxfp4-pack-quantized",)
@@ -287,3 +294,5 @@ def validate_issue(issue: KnownIssue) -> None:
                     f"{value!r} is a range or a list, and would match nothing.",
                     "List exact values, or beginnings such as 0.6.16.*.",
                 )
+            if name in MATCH_FORMS and not re.fullmatch(MATCH_FORMS[name][0], value):
+                raise reject(f"{name} {value!r} would match nothing.", MATCH_FORMS[name][1])

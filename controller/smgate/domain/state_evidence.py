@@ -19,6 +19,7 @@ class Unproven:
     fact: CheckFinished
     position: int
     at_us: int
+    since_led_us: int
     lacks: Literal["negative_control", "baseline_proof"]
 
 
@@ -39,7 +40,8 @@ class SetEvidence:
     rack: str | None
     pool: bool
     worst: dict[str, CheckFinished] = field(default_factory=dict)
-    passed_position: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+    """Check -> where in the log it passed last: a failure is confirmed by what ran after it."""
     at_us: int = 0
     flaky: set[str] = field(default_factory=set)
     """Checks that passed after a failure: a failure until a person rules."""

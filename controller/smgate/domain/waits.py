@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from smgate.domain import decisions, drain_waits, drains, exposure, readings
 from smgate.domain.state import Fleet, Rollout, Unit, UnitLaunch
-from smgate.domain.state_evidence import KeyEvidence
+from smgate.domain.state_evidence import KeyEvidence, SetEvidence, Unproven
 
 SECOND_US = 1_000_000
 QUEUE_SLACK = 1_024
@@ -313,8 +313,36 @@ def _flaky(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> Iterator[Wait]:
         )
 
 
+def _uncontrolled(fleet: Fleet, now_us: int) -> Iterator[Wait]:
+    """Checks that could not tell right from wrong: one wait for each and its probe version."""
+    found: dict[tuple[str, str], list[tuple[Unproven, SetEvidence, str]]] = {}
+    for evidence in fleet.keys.values():
+        for result in evidence.sets.values():
+            for name, one in result.unproven.items():
+                if one.lacks == "negative_control":
+                    found.setdefault(name, []).append((one, result, evidence.key))
+    for (check, version), results in sorted(found.items()):
+        first, at, key = min(results, key=lambda one: one[0].position)
+        others = f" and {len(results) - 1} other GPU sets" if len(results) > 1 else ""
+        yield _wait(
+            fleet,
+            now_us,
+            code="check_unproven",
+            subject=f"{version}/{check}",
+            owner="operator",
+            since_led_us=first.since_led_us,
+            position=first.position,
+            timeout_s=fleet.policy.confirm_timeout_s,
+            sentence=f"{check} of probe version {version} counts for nothing on {at.node}{others}: "
+            "its negative control was not caught.",
+            next_step="Repair the check and run it again, or forget what it measured: "
+            f"smgate build rule {key} --node {at.node} --as cleared",
+        )
+
+
 def _unproven(fleet: Fleet, now_us: int) -> Iterator[Wait]:
     """Probe versions whose results are held until a baseline proves them."""
+    yield from _uncontrolled(fleet, now_us)
     for version in sorted(fleet.unproven_probes):
         probe = fleet.unproven_probes[version]
         yield _wait(

@@ -33,7 +33,7 @@ KEEP_RULES: Final = frozenset(
     {
         "pinned_off",
         "self_test_failed",
-        "rolled_back_here",
+        "build_failed",
         "unit_disagreed_here",
         "fault_in_service",
     }

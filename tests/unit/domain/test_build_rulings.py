@@ -64,7 +64,7 @@ def test_a_grant_ends_when_a_person_confirms_the_failure(fleet):
     assert fleet.unit("a").grant is not None
     fleet.orders(rule("confirmed", "p4"))
     assert fleet.unit("a").grant is None
-    assert [e.code for e in fleet.seen(decisions.GrantEnded)] == ["rolled_back_here"]
+    assert [e.code for e in fleet.seen(decisions.GrantEnded)] == ["build_failed"]
 
 
 def test_a_ruling_can_be_taken_back_by_another(fleet):

@@ -33,7 +33,7 @@ def fleet():
 
 
 def test_nothing_restarts_before_a_person_agrees_and_the_cost_is_said_in_numbers(fleet):
-    assert fleet.told("a") == ("append", given.SAFE, "rolled_back_here")
+    assert fleet.told("a") == ("append", given.SAFE, "build_failed")
     assert drains.orders(fleet) == []
     (held,) = fleet.seen(decisions.ChangeHeld)
     assert (held.code, held.subject) == ("drain", given.KEY)

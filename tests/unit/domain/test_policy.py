@@ -132,12 +132,21 @@ def test_a_gate_that_cannot_mean_what_it_says_is_refused(changes):
         {"flashinfer": ("0.7.**",)},
         {"flashinfer": (">=0.6.16",)},
         {"flashinfer": ("0.6.16, 0.6.17",)},
+        {"sm": ("107",)},
+        {"sm": ("sm107",)},
+        {"driver_branch": ("580.95.05",)},
+        {"driver_branch": ("580.*",)},
     ],
     ids=str,
 )
 def test_an_issue_over_unknown_fields_or_over_everything_is_refused(match):
     issue = policy.KnownIssue(id="i", title="t", match=match)
     assert refused(policy.validate_issue, issue) == "bad_policy"
+
+
+@pytest.mark.parametrize("match", [{"sm": ("10.7", "12.*")}, {"driver_branch": ("580", "5*")}])
+def test_an_issue_over_values_of_the_fields_form_is_taken(match):
+    policy.validate_issue(policy.KnownIssue(id="i", title="t", match=match))
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,8 @@ def test_a_confirmed_failure_ends_every_grant_of_the_key(fleet):
     fail(fleet, "p2")
     assert fleet.standing() == "failed"
     assert fleet.told("a")[:2] == ("append", given.SAFE)
-    assert {e.code for e in fleet.seen(decisions.GrantEnded)} == {"rolled_back_here"}
-    assert fleet.told("a")[2] == "rolled_back_here"
+    assert {e.code for e in fleet.seen(decisions.GrantEnded)} == {"build_failed"}
+    assert fleet.told("a")[2] == "build_failed"
     fleet.node("c")
     fleet.launch("c")
     assert fleet.told("c") == ("append", given.SAFE, "build_failed")
