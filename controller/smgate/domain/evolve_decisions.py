@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from smgate.domain import decisions, evolve_changes, evolve_checks, evolve_drains
+from smgate.domain import (
+    decisions,
+    evolve_changes,
+    evolve_checks,
+    evolve_drains,
+    exposure,
+    readings,
+)
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet, Grant, Wave
 from smgate.domain.state_alarms import Episode
@@ -168,6 +175,9 @@ def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet
     if launch is not None and set(event.launch_ids) & set(launch.launch_ids):
         launch.decided = event
         launch.decided_position = recorded.position
+        grant = readings.grant_in_force(fleet, unit)
+        if grant is not None and exposure.is_target(fleet, event):
+            grant.launched = True
 
 
 def _tripped(fleet: Fleet, recorded: Recorded, event: decisions.BreakerTripped) -> None:

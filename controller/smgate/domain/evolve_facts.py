@@ -72,9 +72,6 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
             opened_led_us=fleet.led_us(recorded.at_us),
             opened_position=recorded.position,
         )
-        key = readings.rank_key(fleet, rank)
-        for grant in unit.grants:
-            grant.launched = grant.launched or key in grant.kernel_keys
     launch.take(fact.node_rank, rank)
     unit.known_ranks[fact.node_rank] = rank
     for number in [n for n in unit.known_ranks if n >= fact.nnodes]:

@@ -25,6 +25,7 @@ from smgate.domain import (
     evidence,
     exposure,
     grants,
+    readings,
     rules,
     touches,
     waits,
@@ -118,11 +119,26 @@ def launch_ready(fleet: Fleet, unit: Unit, now_us: int) -> bool:
 
 def _overrides(look: Look) -> list[Event]:
     found: list[Event] = []
+    flying: dict[str, int] = {}
     for name in look.units:
         event = override_for(look.fleet, look.fleet.units[name], look.now_us)
-        if event is not None:
+        if event is not None and _has_place(look.fleet, event, flying):
             found.append(event)
     return found
+
+
+def _has_place(fleet: Fleet, event: decisions.OverrideSet, flying: dict[str, int]) -> bool:
+    """False if others that start at this moment took the last places: it is decided after them."""
+    unit = fleet.units[event.unit]
+    grant = readings.grant_in_force(fleet, unit)
+    rollout = fleet.rollouts.get(grant.rollout or "") if grant is not None else None
+    starts = event.launch_ids and exposure.is_target(fleet, event)
+    if grant is None or grant.launched or rollout is None or not starts:
+        return True
+    name, places = rollout.plan.id, rollout.plan.max_in_flight
+    flying.setdefault(name, exposure.in_flight(fleet, rollout))
+    flying[name] += 1
+    return flying[name] <= places or rollout.phase == "completed"
 
 
 def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet | None:

@@ -57,7 +57,7 @@ def granted(ctx: Context, member: Member) -> Answer | Passed:
     grant = ctx.unit.grant_for(keys or ())
     if grant is None or keys is None:
         return NO_GRANT if ctx.unit.grant is None else OTHER_GRANT
-    return Answer(
+    return _no_place(ctx, grant) or Answer(
         kind="target",
         code="granted",
         sentence=f"Granted {_granted_by(grant)} for kernel key {', '.join(keys)}.",
@@ -76,6 +76,31 @@ def adopted(ctx: Context, member: Member) -> Answer | Passed:
         sentence="First seen already on the target with no grant, and nobody has ruled on it.",
         facts=(unit.adopted_position,),
     )
+
+
+def _no_place(ctx: Context, grant: Grant) -> Answer | None:
+    """The first start on a grant takes a place among those that restart or bake.
+
+    While none is free such a launch gets the safe value, and the unit is told so until one is. Who
+    waits for its owner's restart takes no place, and is told the target.
+    """
+    launch, rollout = ctx.unit.launch, ctx.fleet.rollouts.get(grant.rollout or "")
+    if grant.launched or launch is None or rollout is None or rollout.phase == "completed":
+        return None
+    tried = launch.decided is None or launch.decided.code == "max_in_flight"
+    if not tried or exposure.in_flight(ctx.fleet, rollout) < rollout.plan.max_in_flight:
+        return None
+    return Answer(
+        kind="safe",
+        code="max_in_flight",
+        sentence=_flights(rollout),
+        facts=(grant.position, *(m.position for m in ctx.members)),
+    )
+
+
+def _flights(rollout: Rollout) -> str:
+    plan = rollout.plan
+    return f"{plan.max_in_flight} units of rollout {plan.id} restart or bake already."
 
 
 def _granted_by(grant: Grant) -> str:
@@ -138,10 +163,7 @@ def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
     elif not any(ctx.unit.id in wave.members for wave in rollout.waves):
         yield "wave_not_open", _no_wave_yet(rollout)
     elif exposure.in_flight(ctx.fleet, rollout) >= rollout.plan.max_in_flight:
-        yield (
-            "max_in_flight",
-            f"{rollout.plan.max_in_flight} units of rollout {name} restart or bake already.",
-        )
+        yield "max_in_flight", _flights(rollout)
 
 
 def _no_wave_yet(rollout: Rollout) -> str:
@@ -297,7 +319,7 @@ def start(ctx: Context) -> Answer:
 
 
 RULES = (
-    Rule(part="C", number=15, codes=("granted",), ask=granted),
+    Rule(part="C", number=15, codes=("granted", "max_in_flight"), ask=granted),
     Rule(part="C", number=15, codes=("adopted",), ask=adopted),
 )
 """Rules C: what stands stays."""
