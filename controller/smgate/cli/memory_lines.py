@@ -39,6 +39,7 @@ def document(found: estimates.Estimate) -> dict[str, Any]:
             **dataclasses.asdict(found.layer),
             "ratio": round(found.layer.ratio, 4),
         },
+        "notes": list(found.notes),
         "worst_stage": found.worst.number,
         "stages": [
             {**dataclasses.asdict(one), "excess_bytes": one.excess_bytes} for one in found.stages
@@ -74,7 +75,8 @@ def lines(body: output.Row) -> list[str]:
     width = max(len(row[0]) for row in rows)
     told += ["", *(f"{one:<{width}}  {two:>8}  {three:>13}" for one, two, three in rows), ""]
     told.append(f"BF16 experts take {layer['ratio']:.2f} times the bytes of packed ones.")
-    return [*told, _packed(stage, body["gpu"]), _fallback(stage, body["gpu"], layer)]
+    told += [_packed(stage, body["gpu"]), _fallback(stage, body["gpu"], layer)]
+    return [*told, *(f"Note: {output.text_of(note)}" for note in body["notes"])]
 
 
 def _packed(stage: output.Row, gpu: output.Row) -> str:

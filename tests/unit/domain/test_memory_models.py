@@ -92,7 +92,6 @@ def without(config: dict[str, Any], path: str) -> dict[str, Any]:
                 *("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
                 *("linear_attn_config.num_heads", "linear_attn_config.head_dim"),
                 *("linear_attn_config.kda_layers", "linear_attn_config.short_conv_kernel_size"),
-                "quantization_config.ignore",
             )
         ),
         "text_config.quantization_config",
@@ -103,6 +102,20 @@ def test_a_missing_field_is_named(path: str) -> None:
         of(without(k3(), path), tp=8)
     assert refused.value.code == "bad_model_config"
     assert refused.value.next_step
+
+
+@pytest.mark.parametrize("kept", [None, [], ["lm_head"]], ids=str)
+def test_attention_that_may_be_packed_is_counted_at_16_bits_and_noted(
+    kept: list[str] | None,
+) -> None:
+    config = k3()
+    config["text_config"]["quantization_config"]["ignore"] = kept
+    found = of(config, tp=8)
+    assert found.stages == of(k3(), tp=8).stages
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "quantization_config.ignore or modules_to_not_convert does not name self_attn"
+    ]
+    assert of(k3(), tp=8).notes == ()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ CONTEXT_BYTES: Final = 3 * GIB // 5
 """What a CUDA process takes beside PyTorch: 9.32 GiB in use less 8.72 GiB by PyTorch, read on an H200.
 Communication buffers of many GPUs come on top; give what `nvidia-smi` shows if it is more."""
 
+ATTENTION_NOT_NAMED: Final = (
+    "quantization_config.ignore or modules_to_not_convert does not name self_attn: attention is "
+    "counted at 16 bits, the most it can take; packed, it would take less."
+)
+
 Packed = Literal["serves", "no_kv", "does_not_load"]
 Outcome = Literal["hides", "crashes_at_kv", "crashes_converting", "does_not_load"]
 
@@ -95,6 +100,8 @@ class Estimate:
     gpu: Gpu
     layer: parts.ExpertLayer
     stages: tuple[Stage, ...]
+    notes: tuple[str, ...] = ()
+    """What the config leaves open, and how it was counted."""
 
     @property
     def worst(self) -> Stage:
@@ -128,6 +135,7 @@ def estimate(config: Mapping[str, Any], *, asked: parts.Parallel, gpu: Gpu) -> E
         gpu=gpu,
         layer=layer,
         stages=tuple(_stage(shape, layout, layer, gpu, number) for number in range(layout.pp)),
+        notes=() if shape.attention_named else (ATTENTION_NOT_NAMED,),
     )
 
 

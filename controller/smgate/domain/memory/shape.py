@@ -84,6 +84,8 @@ class Shape:
     embedding_bytes: int
     head_bytes: int
     vision_bytes: int
+    attention_named: bool
+    """The config says that attention is not packed. Where it does not, 16 bits are its most."""
 
 
 def missing(name: str, why: str) -> RejectedError:
@@ -168,7 +170,9 @@ def read(config: Mapping[str, Any]) -> Shape:
     if not isinstance(outer_type, str):
         raise missing("model_type", "is missing.")
     text = top.object("text_config") or top
-    _packed_experts_only(text.object("quantization_config") or top.object("quantization_config"))
+    attention_named = _packed_experts_only(
+        text.object("quantization_config") or top.object("quantization_config")
+    )
     hidden = text.whole("hidden_size")
     moe = _moe_layers(text, outer_type)
     expert_hidden, expert_intermediate = _expert_sizes(text, hidden, moe)
@@ -195,14 +199,15 @@ def read(config: Mapping[str, Any]) -> Shape:
         embedding_bytes=vocabulary * hidden * HALF_BYTES,
         head_bytes=_head_bytes(text, outer_type, vocabulary * hidden * HALF_BYTES),
         vision_bytes=_vision_bytes(top, outer_type, hidden),
+        attention_named=attention_named,
     )
     for one in (text, top):
         one.refuse_unknown()
     return shape
 
 
-def _packed_experts_only(quantization: _Fields | None) -> None:
-    """The routed experts are MXFP4, and attention and shared experts are not."""
+def _packed_experts_only(quantization: _Fields | None) -> bool:
+    """The routed experts are MXFP4. True if the config says that attention is not."""
     if quantization is None:
         raise missing("quantization_config", "is missing: these experts are not packed MXFP4.")
     method = quantization.get("quant_method")
@@ -216,11 +221,7 @@ def _packed_experts_only(quantization: _Fields | None) -> None:
             raise missing("quantization_config.format", f"is not {PACKED_FORMAT}.")
     elif method != "mxfp4":
         raise missing("quantization_config.quant_method", f"{method!r} is not packed MXFP4.")
-    if not isinstance(kept, list) or not any("self_attn" in str(one) for one in kept):
-        raise missing(
-            "quantization_config.ignore or modules_to_not_convert",
-            "does not name self_attn: attention may be packed too, and is counted at 16 bits.",
-        )
+    return isinstance(kept, list) and any("self_attn" in str(one) for one in kept)
 
 
 def _moe_layers(text: _Fields, model_type: str) -> tuple[bool, ...]:
