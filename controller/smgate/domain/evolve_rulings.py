@@ -167,6 +167,7 @@ def _rollout_approved(fleet: Fleet, recorded: Recorded, event: rulings.RolloutAp
 def _rollout_started(fleet: Fleet, recorded: Recorded, event: rulings.RolloutStarted) -> None:
     rollout = _set_phase(fleet, recorded, event.rollout, "running")
     rollout.since_led_us = fleet.led_us(recorded.at_us)
+    rollout.judged_by = fleet.policy
     before = fleet.rollouts.get(rollout.plan.supersedes or "")
     if before is not None and before.halted_code == "superseded":
         takeover.carry_over(fleet, before, rollout, baked=event.carried_keys)

@@ -129,14 +129,14 @@ def _bad_gpus(ctx: context.Context, grant: Grant, code: str) -> tuple[str, ...]:
 
 def _fault(ctx: context.Context, grant: Grant) -> str | None:
     """What a granted server did that it must not do again: crash over and over, or hang."""
-    policy = ctx.fleet.policy
-    if grant.failed_exits >= policy.crash_loop_exits:
+    exits, hang_after_s = readings.fault_bounds(ctx.fleet, grant)
+    if grant.failed_exits >= exits:
         return f"The server failed {grant.failed_exits} times on the target."
-    since_us = ctx.fleet.led_us(ctx.now_us) - policy.hang_after_s * SECOND_US
+    since_us = ctx.fleet.led_us(ctx.now_us) - hang_after_s * SECOND_US
     hanging = (i.unhealthy_led_us for i in readings.hanging(ctx.fleet, ctx.unit))
     hangs = any(at is not None and at <= since_us for at in hanging)
     if hangs and grant is readings.grant_in_force(ctx.fleet, ctx.unit):
-        return f"The server hung for {policy.hang_after_s} s on the target."
+        return f"The server hung for {hang_after_s} s on the target."
     return None
 
 

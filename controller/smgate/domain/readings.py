@@ -83,6 +83,20 @@ def grant_in_force(fleet: Fleet, unit: Unit) -> Grant | None:
     return unit.grant_for(launch_keys(fleet, unit) or ())
 
 
+def fault_bounds(fleet: Fleet, grant: Grant | None) -> tuple[int, int]:
+    """What makes a fault in service: failed exits, and seconds unhealthy.
+
+    A rollout that has not ended is judged by the policy at its start, or by a stricter one since.
+    """
+    now = fleet.policy
+    rollout = fleet.rollouts.get(grant.rollout or "") if grant is not None else None
+    then = now if rollout is None or rollout.ended else rollout.judged_by or now
+    return (
+        min(now.crash_loop_exits, then.crash_loop_exits),
+        min(now.hang_after_s, then.hang_after_s),
+    )
+
+
 def torch_cuda(build: Build) -> str | None:
     """The CUDA torch was built for; None where it is no version: what was not read, or garbage."""
     return build.torch_cuda if _is_version(build.torch_cuda or "") else None

@@ -236,6 +236,8 @@ class Rollout:
     """Units whose grants it took over from the rollout it supersedes: passed there, watched here."""
     carried_keys: frozenset[str] = frozenset()
     """Kernel keys that had baked there: of these it goes on, of any other it begins anew."""
+    judged_by: Policy | None = None
+    """The policy at its start: one published since counts for it only where it is stricter."""
     covered: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The units its plan selects by name, to look one up."""
     selected: tuple[frozenset[str], ...] = field(default=(), compare=False, repr=False)

@@ -102,6 +102,7 @@ def _wait(  # noqa: PLR0913  one keyword per field of the value
 
 
 def _hanging(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
+    _, hang_after_s = readings.fault_bounds(fleet, readings.grant_in_force(fleet, unit))
     for instance in readings.hanging(fleet, unit):
         assert instance.unhealthy_led_us is not None
         yield _wait(
@@ -112,7 +113,7 @@ def _hanging(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             owner="unit owner",
             since_led_us=instance.unhealthy_led_us,
             position=instance.position,
-            timeout_s=fleet.policy.hang_after_s,
+            timeout_s=hang_after_s,
             sentence=f"{instance.id} on {instance.node} is unhealthy on the target.",
             next_step="Look at its log; it counts as a hang when the time is over.",
         )
