@@ -15,6 +15,7 @@ from smgate.domain.evolve_checks import BAD_OUTCOMES
 from smgate.domain.policy import Gate
 from smgate.domain.state import Fleet, Rank, Unit
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, SetEvidence
+from smgate.domain.waits import SECOND_US
 
 Purpose = Literal["qualify", "confirm", "prove"]
 CONFIRM_ASKS_MAX = 3
@@ -46,13 +47,18 @@ def failed_check(result: SetEvidence, gate: Gate) -> str | None:
     return None
 
 
-def passing_sets(evidence: KeyEvidence, gate: Gate, *, pool_only: bool) -> list[GpuSet]:
-    """Disjoint GPU sets that passed, in a stable order: a GPU is never counted twice."""
+def passing_sets(
+    evidence: KeyEvidence, gate: Gate, *, pool_only: bool, since: int = 0
+) -> list[GpuSet]:
+    """Disjoint GPU sets that passed, in a stable order: a GPU is never counted twice.
+
+    With `since`, only those that passed every required check after that position in the log.
+    """
     used: set[str] = set()
     found = []
     for gpus in sorted(evidence.sets):
         result = evidence.sets[gpus]
-        if pool_only and not result.pool:
+        if (pool_only and not result.pool) or not _passed_since(result, gate, since):
             continue
         if passed(result, gate) and not used.intersection(gpus):
             used.update(gpus)
@@ -82,13 +88,26 @@ def judge(fleet: Fleet, evidence: KeyEvidence) -> Event | None:
     failures = open_failures(evidence, gate)
     if failures:
         return _judge_failures(fleet, evidence, gate, failures)
-    if evidence.standing != "unknown" and evidence.accepted_like is None:
+    if evidence.standing not in ("unknown", "qualified"):
         return None
-    passing = passing_sets(evidence, gate, pool_only=True)
+    # A qualified key is qualified anew, so that its evidence is young again, once enough of the pool
+    # has measured all of it since.
+    passing = _measured(evidence, gate)
     racks = domains(evidence, passing)
     if len(passing) < fleet.policy.min_gpu_sets or len(racks) < fleet.policy.min_domains:
         return None
     return decisions.BuildQualified(kernel_key=evidence.key, gpu_sets=tuple(passing))
+
+
+def _measured(evidence: KeyEvidence, gate: Gate) -> list[GpuSet]:
+    """The pool's GPU sets that count for qualifying a key, or for qualifying it anew."""
+    return passing_sets(evidence, gate, pool_only=True, since=_since(evidence))
+
+
+def _since(evidence: KeyEvidence) -> int:
+    """What was measured before this position has qualified the key already."""
+    own = evidence.standing == "qualified" and evidence.accepted_like is None
+    return evidence.qualified_position if own else 0
 
 
 def _judge_failures(
@@ -111,7 +130,7 @@ def _judge_failures(
         g
         for g in passing_sets(evidence, gate, pool_only=False)
         if evidence.sets[g].chassis not in chassis
-        and _passed_since(evidence, evidence.sets[g], gate)
+        and _passed_since(evidence.sets[g], gate, evidence.suspect_position)
     ]
     alone = len(failures) == 1 and not evidence.sets[first].flaky  # flaky: only a person rules
     if alone and len(others) >= fleet.policy.confirm_passes:
@@ -121,11 +140,15 @@ def _judge_failures(
     return None
 
 
-def _passed_since(evidence: KeyEvidence, result: SetEvidence, gate: Gate) -> bool:
-    """True if every required check passed after the key became suspect: what ran before is no answer."""
-    return all(
-        result.passed.get(check, 0) > evidence.suspect_position for check in gate.required_checks
-    )
+def _passed_since(result: SetEvidence, gate: Gate, position: int) -> bool:
+    """True if every required check passed after this position: what ran before is no answer."""
+    return all(result.passed.get(check, 0) > position for check in gate.required_checks)
+
+
+def is_old(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> bool:
+    """True of a qualified key whose evidence starts nothing any more."""
+    age_us = now_us - evidence.qualified_at_us
+    return evidence.standing == "qualified" and age_us > fleet.policy.evidence_max_age_s * SECOND_US
 
 
 def standings(fleet: Fleet) -> list[Event]:
@@ -146,8 +169,8 @@ def _undecided(fleet: Fleet, names: Sequence[str]) -> Iterator[tuple[Unit, Rank,
                 yield unit, rank, fleet.keys[key]
 
 
-def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
-    """Checks to ask of launches that wait: pool nodes for a new key, others to confirm a failure."""
+def asks(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
+    """Checks to ask of launches that wait: pool nodes for a new key or an old one's, others to confirm."""
     found: list[Event] = []
     asked: dict[tuple[str, str], int] = {}
     undecided = list(_undecided(fleet, names))
@@ -159,7 +182,7 @@ def asks(fleet: Fleet, names: Sequence[str]) -> list[Event]:
         gate = gate_of_key(fleet, evidence)
         if gate is None or (evidence.key, launch_id) in fleet.wanted:
             continue
-        purpose = _purpose(fleet, rank, evidence, gate)
+        purpose = _purpose(fleet, rank, evidence, gate, now_us)
         if purpose is None:
             continue
         name = _asked_as(evidence.key, purpose)
@@ -190,7 +213,7 @@ def _still_needed(fleet: Fleet, evidence: KeyEvidence, gate: Gate, purpose: Purp
         return 1
     if purpose == "confirm":
         return CONFIRM_ASKS_MAX
-    passing = passing_sets(evidence, gate, pool_only=True)
+    passing = _measured(evidence, gate)
     return max(
         fleet.policy.min_gpu_sets - len(passing),
         fleet.policy.min_domains - len(domains(evidence, passing)),
@@ -211,7 +234,9 @@ def _proof(fleet: Fleet, rank: Rank, *, may_ask: bool) -> Purpose | None:
     return None if asked else "prove"
 
 
-def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> Purpose | None:
+def _purpose(
+    fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate, now_us: int
+) -> Purpose | None:
     """Why this launch would be asked, or None: observe mode leaves production launches alone."""
     node = fleet.nodes.get(rank.node)
     pool = bool(node and node.reported and node.reported.pool)
@@ -222,8 +247,12 @@ def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> Pur
         return _proof(fleet, rank, may_ask=pool or enforced)
     if failed or evidence.sm not in gate.candidate_sms:
         return None
-    if evidence.standing == "unknown" and pool and not (seen and passed(seen, gate)):
-        passing = passing_sets(evidence, gate, pool_only=True)
+    passing = _measured(evidence, gate)
+    measured = (
+        seen is not None and passed(seen, gate) and _passed_since(seen, gate, _since(evidence))
+    )
+    wanted = evidence.standing == "unknown" or is_old(fleet, evidence, now_us)
+    if wanted and pool and not measured:
         enough = len(passing) >= fleet.policy.min_gpu_sets
         rack = (node.reported.rack or node.reported.chassis) if node and node.reported else None
         same = (rack or rank.node) in domains(evidence, passing)
@@ -236,7 +265,7 @@ def _purpose(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> Pur
 def _may_confirm(fleet: Fleet, rank: Rank, evidence: KeyEvidence, gate: Gate) -> bool:
     """True if a pass here would count: in no chassis that failed, and not measured since."""
     seen, node = evidence.sets.get(rank.gpu_uuids), fleet.nodes.get(rank.node)
-    if seen is not None and _passed_since(evidence, seen, gate):
+    if seen is not None and _passed_since(seen, gate, evidence.suspect_position):
         return False
     reported = node.reported if node is not None else None
     chassis = seen.chassis if seen else (reported and reported.chassis) or rank.node

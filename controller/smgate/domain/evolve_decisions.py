@@ -81,6 +81,10 @@ def _qualified(fleet: Fleet, recorded: Recorded, event: decisions.BuildQualified
     evidence.standing = "qualified"
     evidence.accepted_like = None  # it was measured itself
     evidence.qualified_at_us = recorded.at_us
+    evidence.qualified_position = recorded.position
+    for other in fleet.keys.values():
+        if other.accepted_like == event.kernel_key:
+            other.qualified_at_us = recorded.at_us  # its evidence is as old as it is there
 
 
 def _suspected(fleet: Fleet, recorded: Recorded, event: decisions.BuildSuspected) -> None:

@@ -196,7 +196,7 @@ STAGES: tuple[Stage, ...] = (
     _breaker,
     _judgements,
     _advances,
-    lambda look: evidence.asks(look.fleet, look.units),
+    lambda look: evidence.asks(look.fleet, look.units, look.now_us),
     lambda look: grants.starts(look.fleet, look.units, look.now_us),
     _overrides,
     _drains,

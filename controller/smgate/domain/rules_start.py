@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from smgate.domain import exposure, issues, keys as key_names
 from smgate.domain.context import Answer, Context, Member, Passed, Rule
+from smgate.domain.evidence import is_old
 from smgate.domain.policy import Selector
 from smgate.domain.state import Grant, Rollout
 
@@ -212,12 +213,8 @@ def _evidence_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
             yield "build_suspect", f"A self-test of kernel key {key} failed; it is being confirmed."
         elif evidence is None or evidence.standing != "qualified":
             yield "build_not_qualified", f"Kernel key {key} is not qualified."
-        elif _old(ctx, evidence.qualified_at_us):
+        elif is_old(ctx.fleet, evidence, ctx.now_us):
             yield "evidence_old", f"The evidence for kernel key {key} is too old."
-
-
-def _old(ctx: Context, at_us: int) -> bool:
-    return ctx.now_us - at_us > ctx.fleet.policy.evidence_max_age_s * 1_000_000
 
 
 def _member_refusals(ctx: Context) -> Iterator[tuple[str, str]]:

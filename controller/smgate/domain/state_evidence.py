@@ -65,6 +65,7 @@ class KeyEvidence:
     suspect_led_us: int = 0
     suspect_position: int = 0
     qualified_at_us: int = 0
+    qualified_position: int = 0
     accepted_like: str | None = None
     """The key whose evidence a person accepted for this one."""
     sets: dict[GpuSet, SetEvidence] = field(default_factory=dict)

@@ -4,7 +4,7 @@ import pytest
 from tests import given
 from tests.given import KEY, POOL
 
-from smgate.domain import commands, decisions
+from smgate.domain import commands, decisions, policy
 
 GRANTED = ("append", given.TARGET, "granted")
 CHECKS = ("api_boundary", "moe_mxfp4")
@@ -133,3 +133,51 @@ def test_a_check_whose_control_caught_nothing_waits_for_somebody_to_repair_it(co
     fleet.orders(rule("cleared", "b"))
     assert unproven(fleet) == []
     assert fleet.standing() == "qualified"
+
+
+# Evidence that grows old
+
+
+OLD_S = policy.Policy().evidence_max_age_s + 1
+
+
+def test_old_evidence_is_young_again_when_enough_of_the_pool_was_measured_since():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node("a")
+    fleet.rollout()
+    fleet.later(OLD_S)
+    fleet.launch("a")
+    fleet.passes(*POOL[:2])
+    fleet.check("p3")
+    assert "evidence_old" in (fleet.override("a").code, *fleet.override("a").also)
+    fleet.check("p3", "api_boundary")
+    assert fleet.told("a") == GRANTED
+    assert len(fleet.seen(decisions.BuildQualified)) == 2
+
+
+def test_the_pool_is_asked_for_a_key_whose_evidence_is_old_and_not_before():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.launch("p1")
+    assert asked(fleet) == []
+    fleet.later(OLD_S)
+    for node in ("p1", "p1", "p2", "p3", "p1"):
+        fleet.launch(node)
+        if asked(fleet):
+            fleet.passes(node)
+    assert asked(fleet) == [(node, "qualify") for node in ("p1", "p2", "p3")]
+    fleet.launch("p1")
+    assert len(asked(fleet)) == len(POOL)
+
+
+def test_what_was_accepted_as_like_a_key_grows_young_with_it():
+    fleet = given.Fleet().enforce().qualified()
+    made = given.build(jit_cache_version="0.7.2+cu130")
+    fleet.node("a")
+    fleet.launch("a", build=made)
+    like = commands.AcceptBuild(kernel_key=given.key_of(made), like=KEY, reason="the same kernels")
+    fleet.orders(like)
+    fleet.later(OLD_S)
+    fleet.rollout()
+    assert "evidence_old" in (fleet.override("a").code, *fleet.override("a").also)
+    fleet.passes(*POOL)
+    assert fleet.told("a") == GRANTED
