@@ -78,8 +78,7 @@ class Grant:
     wave: int | None
     position: int
     since_led_us: int
-    standing: bool = False
-    """A completed rollout gave it: its unit came later and was in no wave."""
+    standing: bool = False  # a completed rollout gave it: its unit came later, in no wave
     launched: bool = False
     failed_exits: int = 0
     baked_s: dict[str, int] = field(default_factory=dict)
@@ -236,8 +235,7 @@ class Rollout:
     """Units whose grants it took over from the rollout it supersedes: passed there, watched here."""
     carried_keys: frozenset[str] = frozenset()
     """Kernel keys that had baked there: of these it goes on, of any other it begins anew."""
-    judged_by: Policy | None = None
-    """The policy at its start: one published since counts for it only where it is stricter."""
+    judged_by: Policy | None = None  # at its start; one since counts only where it is stricter
     covered: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The units its plan selects by name, to look one up."""
     selected: tuple[frozenset[str], ...] = field(default=(), compare=False, repr=False)

@@ -7,9 +7,8 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from smgate.domain import decisions, drain_waits, drains, exposure, readings
+from smgate.domain import decisions, drain_waits, drains, evidence_waits, exposure, readings
 from smgate.domain.state import Fleet, Rollout, Unit, UnitLaunch
-from smgate.domain.state_evidence import KeyEvidence, SetEvidence, Unproven
 
 SECOND_US = 1_000_000
 QUEUE_SLACK = 1_024
@@ -226,7 +225,7 @@ def collect(fleet: Fleet, now_us: int) -> list[Wait]:
 def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> list[Wait]:
     """What waits for more than its own unit: rollouts, kernel keys, checks, standing orders, drains."""
     found: list[Wait] = []
-    policy = fleet.policy
+    policy, make = fleet.policy, functools.partial(_wait, fleet, now_us)
     for name in sorted(fleet.rollouts):
         found.extend(_of_rollout(fleet, fleet.rollouts[name], now_us))
     for key in sorted(fleet.keys):
@@ -246,8 +245,8 @@ def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> lis
                     next_step=f"smgate build why {key}; run the check on other pool nodes.",
                 )
             )
-        found.extend(_flaky(fleet, evidence, now_us))
-    found.extend(_unproven(fleet, now_us))
+        found.extend(evidence_waits.flaky(fleet, evidence, make))
+    found.extend(evidence_waits.unproven(fleet, make))
     found.extend(
         _wait(
             fleet,
@@ -265,8 +264,8 @@ def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> lis
         if wanted.open
     )
     found.extend(of_changes(fleet, now_us))
-    found.extend(drain_waits.ordered(fleet, functools.partial(_wait, fleet, now_us)))
-    found.extend(drain_waits.before(fleet, needs, functools.partial(_wait, fleet, now_us)))
+    found.extend(drain_waits.ordered(fleet, make))
+    found.extend(drain_waits.before(fleet, needs, make))
     found.extend(_standing_orders(fleet, now_us))
     return found
 
@@ -289,77 +288,6 @@ def of_changes(fleet: Fleet, now_us: int) -> Iterator[Wait]:
                 next_step=f"smgate change accept {change.id}{other}, "
                 f"or smgate change withdraw {change.id}",
             )
-
-
-def _flaky(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> Iterator[Wait]:
-    """Results that passed after they failed: each waits for a person's ruling."""
-    for gpus in sorted(evidence.sets):
-        result = evidence.sets[gpus]
-        ruled = gpus in evidence.faulty_sets or gpus in evidence.confirmed_sets
-        if not result.flaky or ruled or evidence.standing == "failed":
-            continue
-        yield _wait(
-            fleet,
-            now_us,
-            code="flaky",
-            subject=f"{evidence.key}/{gpus[0]}",
-            owner="approver",
-            since_led_us=result.flaky_led_us,
-            position=result.flaky_position,
-            timeout_s=fleet.policy.confirm_timeout_s,
-            sentence=f"{', '.join(sorted(result.flaky))} passed after it failed on {result.node}: "
-            "flaky counts as failed until a person rules.",
-            next_step=f"smgate build rule {evidence.key} --gpus {','.join(gpus)} "
-            "--as node-fault|confirmed|cleared",
-        )
-
-
-def _uncontrolled(fleet: Fleet, now_us: int) -> Iterator[Wait]:
-    """Checks that could not tell right from wrong: one wait for each and its probe version."""
-    found: dict[tuple[str, str], list[tuple[Unproven, SetEvidence, str]]] = {}
-    for evidence in fleet.keys.values():
-        for result in evidence.sets.values():
-            for name, one in result.unproven.items():
-                if one.lacks == "negative_control":
-                    found.setdefault(name, []).append((one, result, evidence.key))
-    for (check, version), results in sorted(found.items()):
-        first, at, key = min(results, key=lambda one: one[0].position)
-        others = f" and {len(results) - 1} other GPU sets" if len(results) > 1 else ""
-        yield _wait(
-            fleet,
-            now_us,
-            code="check_unproven",
-            subject=f"{version}/{check}",
-            owner="operator",
-            since_led_us=first.since_led_us,
-            position=first.position,
-            timeout_s=fleet.policy.confirm_timeout_s,
-            sentence=f"{check} of probe version {version} counts for nothing on {at.node}{others}: "
-            "its negative control was not caught.",
-            next_step="Repair the check and run it again, or forget what it measured: "
-            f"smgate build rule {key} --node {at.node} --as cleared",
-        )
-
-
-def _unproven(fleet: Fleet, now_us: int) -> Iterator[Wait]:
-    """Probe versions whose results are held until a baseline proves them."""
-    yield from _uncontrolled(fleet, now_us)
-    for version in sorted(fleet.unproven_probes):
-        probe = fleet.unproven_probes[version]
-        yield _wait(
-            fleet,
-            now_us,
-            code="check_unproven",
-            subject=version,
-            owner="operator",
-            since_led_us=probe.since_led_us,
-            position=probe.position,
-            timeout_s=fleet.policy.confirm_timeout_s,
-            sentence=f"Results of probe version {version} count for nothing yet: it has not passed "
-            "the required checks on a baseline SM.",
-            next_step="Launch on a node of a baseline SM with this probe version, best in the pool; "
-            "or forget what it measured: smgate build rule KEY --node NODE --as cleared",
-        )
 
 
 def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
