@@ -5,6 +5,7 @@ Medians as measured and no verdict. `n` is the number of nodes, from BENCH_NODES
     plan_full     the whole plan of a settled fleet: what a new leader does first
     replan_one    a node's news folded, and planned with what is remembered of all others
     fold_rate     events of the log decoded and folded per second
+    fold_typed    the same events folded per second, decoded before
     memory_bytes  what the folded fleet and its planner hold
 """
 
@@ -69,7 +70,8 @@ def replan_one(made: fleets.History, runs: int) -> list[float]:
     return [_timed_s(lambda number=number: hear(number)) for number in range(1, runs + 1)]
 
 
-def _stored(made: fleets.History) -> list[port.StoredRecord]:
+def stored(made: fleets.History) -> list[port.StoredRecord]:
+    """The history as the log keeps it."""
     return [
         port.StoredRecord(
             position=one.position,
@@ -106,13 +108,21 @@ def memory_bytes(log: list[port.StoredRecord], now_us: int) -> float:
 
 
 def measure(nodes: int, runs: int) -> None:
-    """All four lines for one size."""
+    """All lines for one size."""
     made = fleets.of(nodes)
-    log = _stored(made)
+    log = stored(made)
     _say("plan_full", nodes, plan_full(made, runs), "s")
     _say(
         "fold_rate", nodes, [len(log) / _timed_s(lambda: _folded(log)) for _ in range(runs)], "1/s"
     )
+    typed = [codec.recorded(record) for record in log]
+    _say(
+        "fold_typed",
+        nodes,
+        [len(log) / _timed_s(lambda: evolve.fold(typed)) for _ in range(runs)],
+        "1/s",
+    )
+    typed.clear()
     _say("replan_one", nodes, replan_one(made, runs * 20), "s")
     now_us = made.now_us
     del made

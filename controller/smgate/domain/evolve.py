@@ -13,6 +13,7 @@ from smgate.domain import (
     touches,
 )
 from smgate.domain.events import Recorded
+from smgate.domain.facts import CheckFinished
 from smgate.domain.state import Fleet
 
 _HANDLERS = {
@@ -34,12 +35,16 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
         return fleet
     fleet.position = recorded.position
     fleet.now_us = max(fleet.now_us, recorded.at_us)
-    fleet.events_total[type(recorded.event).__name__] += 1
-    before = touches.concerned(fleet, recorded)
+    kind = type(recorded.event)
+    fleet.events_total[kind.__name__] += 1
+    before, moves = touches.concerned(fleet, recorded), fleet.moves
     if fleet.changes:
         evolve_changes.watch(fleet, recorded)
-    _HANDLERS[type(recorded.event)](fleet, recorded, recorded.event)
-    touches.mark(fleet, recorded.event, before, touches.concerned(fleet, recorded))
+    _HANDLERS[kind](fleet, recorded, recorded.event)
+    after = before
+    if fleet.moves != moves or kind is CheckFinished:
+        after = touches.concerned(fleet, recorded)
+    touches.mark(fleet, recorded.event, before, after)
     return fleet
 
 

@@ -79,17 +79,29 @@ def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> No
     if fact.model is not None:
         fleet.models[fact.model.digest] = fact.model
     fleet.launch_units[fact.launch_id] = unit.id
-    fleet.node_units.setdefault(node.name, set()).add(unit.id)
+    fleet.moves += 1
+    _place(fleet, node.name, unit.id)
     _claim_gpus(fleet, unit, rank.gpu_uuids)
     evolve_checks.note_key(fleet, rank, recorded)
+
+
+def _place(fleet: Fleet, node: str, unit: str) -> None:
+    """The unit has a rank or a server on this node."""
+    units = fleet.node_units.setdefault(node, set())
+    if unit not in units:
+        units.add(unit)
+        fleet.moves += 1
 
 
 def _claim_gpus(fleet: Fleet, unit: Unit, uuids: tuple[str, ...]) -> None:
     """A unit with no live instance gives way to a new launch on its GPUs."""
     alone = frozenset((unit.id,))  # one for all of them: most GPUs are of one unit for ever
     for uuid in uuids:
-        owners = fleet.gpu_units.get(uuid, alone)
+        owners = fleet.gpu_units.get(uuid)
         if owners == alone:
+            continue
+        fleet.moves += 1
+        if owners is None:
             fleet.gpu_units[uuid] = alone
             continue
         gone = {name for name in owners - alone if not fleet.units[name].live_instances()}
@@ -113,7 +125,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
     if unit_name is None:
         unit_name = keys.unit_id(node.name, fact, fact.gpu_uuids)
     unit = unit_of(fleet, unit_name, recorded.position)
-    fleet.node_units.setdefault(node.name, set()).add(unit_name)
+    _place(fleet, node.name, unit_name)
     instance = fleet.instances.get(name)
     launch_id = fact.launch_id or _launch_on(unit, node.name)
     restarted = instance is not None and (

@@ -5,13 +5,19 @@ The launch gate holds its own copy of `kernel_key`; golden vectors keep the two 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import operator
+from collections.abc import Callable
+from typing import Final
 
 from smgate.domain.facts import InstanceChanged, LaunchPlanned
 from smgate.domain.values import Build, Layout
 
 KEY_HEX_DIGITS = 16
+KEYS_KEPT = 4_096
+"""Kernel keys remembered: every launch and every check has one, and few are distinct."""
 
 
 def canonical_digest(value: object) -> str:
@@ -55,20 +61,48 @@ def kernel_key(*, sm: str | None, build: Build, layout: Layout, a2a: str) -> str
     branch = driver_branch(build.driver_version)
     if sm is None or missing_essentials(build):
         return None
+    pins = tuple(sorted(build.artifact_pins.items()))
+    return _hashed(sm, a2a, layout, branch, pins, *_OF_BUILD(build))
+
+
+_OF_BUILD: Final[Callable[[Build], tuple[str | None, ...]]] = operator.attrgetter(
+    "cuda_toolkit",
+    "cute_dsl_version",
+    "flashinfer_commit",
+    "flashinfer_version",
+    "jit_cache_version",
+    "sglang_version",
+)
+
+
+@functools.lru_cache(maxsize=KEYS_KEPT)
+def _hashed(  # noqa: PLR0913  all that a kernel result depends on
+    sm: str,
+    a2a: str,
+    layout: Layout,
+    branch: str | None,
+    pins: tuple[tuple[str, str], ...],
+    cuda_toolkit: str | None,
+    cute_dsl_version: str | None,
+    flashinfer_commit: str | None,
+    flashinfer_version: str | None,
+    jit_cache_version: str | None,
+    sglang_version: str | None,
+) -> str:
     shape = layout_class(layout, a2a)
     del shape["a2a"]
     return canonical_digest(
         {
             "a2a": a2a,
-            "artifact_pins": build.artifact_pins,
-            "cuda_toolkit": build.cuda_toolkit,
-            "cute_dsl_version": build.cute_dsl_version,
+            "artifact_pins": dict(pins),
+            "cuda_toolkit": cuda_toolkit,
+            "cute_dsl_version": cute_dsl_version,
             "driver_branch": branch,
-            "flashinfer_commit": build.flashinfer_commit,
-            "flashinfer_version": build.flashinfer_version,
-            "jit_cache_version": build.jit_cache_version,
+            "flashinfer_commit": flashinfer_commit,
+            "flashinfer_version": flashinfer_version,
+            "jit_cache_version": jit_cache_version,
             "layout": shape,
-            "sglang_version": build.sglang_version,
+            "sglang_version": sglang_version,
             "sm": sm,
         }
     )

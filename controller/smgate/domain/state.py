@@ -294,6 +294,8 @@ class Fleet:
     units: dict[str, Unit] = field(default_factory=dict)
     node_units: dict[str, set[str]] = field(default_factory=dict)
     """Units that have or had a rank or a server on a node."""
+    moves: int = field(default=0, compare=False)
+    """Raised whenever a node, a launch or a GPU gets to be another unit's."""
     touched: dict[str, int] = field(default_factory=dict)
     """Position of the last event that concerned a unit; the most recent stand last."""
     world_position: int = 0

@@ -1,17 +1,18 @@
 """Which units an event concerns: what a planner must look at again.
 
-Asked before and after the event is folded, since a server may move from one unit to another. More
-than needed is harmless; a property test holds that it is never less.
+Asked before the event is folded, and after it where a server may have moved from one unit to another.
+More than needed is harmless; a property test holds that it is never less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
+from typing import Any, Final, get_args
 
 from smgate.domain import decisions, facts, proof, rulings
 from smgate.domain.events import Event, Recorded
-from smgate.domain.state import Fleet
+from smgate.domain.state import Fleet, Unit
 
 OF_A_UNIT = (
     rulings.UnitExcluded
@@ -32,7 +33,6 @@ OF_A_NODE = (
     rulings.NodeEnrolled | rulings.NodeRetired | decisions.NodeWentSilent | decisions.NodeReturned
 )
 OF_ITS_GPUS = decisions.UnitDisagreed | decisions.GrantEnded
-OF_UNITS = OF_A_UNIT | OF_ITS_GPUS | decisions.WaveJoined
 OF_CHECKS = facts.CheckFinished | decisions.SelfTestWanted | decisions.WaitTimedOut
 OF_NOBODY = (
     decisions.EpisodeOpened
@@ -46,27 +46,13 @@ OF_NOBODY = (
 
 def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
     """The units an event concerns as things stand; None for all of them."""
-    event = recorded.event
-    if isinstance(event, OF_UNITS):
-        return _of_units(fleet, event)
-    if isinstance(event, OF_A_NODE):
-        return set(fleet.node_units.get(event.node, ()))
-    if isinstance(event, decisions.SelfTestWanted):
-        return _of_launch(fleet, event.launch_id)
-    if isinstance(event, decisions.WaitTimedOut):  # of a check: no longer waited for
-        return _of_launch(fleet, event.subject.partition("/")[2])
-    everybodys = _new_reading(fleet, event) or _proves(fleet, event)
-    if isinstance(event, facts.Fact) and not everybodys:
-        return _of_fact(fleet, recorded, event)
-    return set() if isinstance(event, OF_NOBODY) else None
+    find = _CONCERNED.get(type(recorded.event))
+    return None if find is None else find(fleet, recorded, recorded.event)
 
 
-def _of_units(fleet: Fleet, event: OF_UNITS) -> set[str]:
-    """Those it names, and whoever else holds a GPU of which it says something."""
-    if isinstance(event, decisions.WaveJoined):
-        return set(event.units)
-    uuids = event.gpu_uuids if isinstance(event, OF_ITS_GPUS) else ()
-    return {event.unit}.union(*(fleet.gpu_units.get(uuid, ()) for uuid in uuids))
+def _of_gpus(fleet: Fleet, event: OF_ITS_GPUS) -> set[str]:
+    """The unit, and whoever else holds a GPU of which something is remembered."""
+    return {event.unit}.union(*(fleet.gpu_units.get(uuid, ()) for uuid in event.gpu_uuids))
 
 
 def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
@@ -74,39 +60,40 @@ def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
     return set() if unit is None else {unit}
 
 
-def _proves(fleet: Fleet, event: Event) -> bool:
+def _check(fleet: Fleet, recorded: Recorded, fact: facts.CheckFinished) -> set[str] | None:
     """A baseline's check may make count what was held on nodes all over the fleet."""
-    return (
-        isinstance(event, facts.CheckFinished)
-        and event.probe_version in fleet.unproven_probes
-        and proof.is_baseline(fleet, event.sm)
-    )
+    proves = fact.probe_version in fleet.unproven_probes and proof.is_baseline(fleet, fact.sm)
+    return None if proves else _fact(fleet, recorded, fact)
 
 
-def _new_reading(fleet: Fleet, fact: Event) -> bool:
+def _launch(fleet: Fleet, recorded: Recorded, fact: facts.LaunchPlanned) -> set[str] | None:
     """A model read anew counts for every launch that could not read it."""
-    return (
-        isinstance(fact, facts.LaunchPlanned)
-        and fact.model is not None
-        and fleet.models.get(fact.model.digest) != fact.model
-    )
+    model = fact.model
+    new_reading = model is not None and fleet.models.get(model.digest) != model
+    return None if new_reading else _fact(fleet, recorded, fact)
 
 
-def _of_fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
+def _fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
     """Everything on the fact's node or of its launch, and whoever else holds a GPU of those."""
-    node = recorded.actor.removeprefix("node:")
-    found = set(fleet.node_units.get(node, ()))
+    found = set(fleet.node_units.get(recorded.actor.removeprefix("node:"), ()))
     launch_id = getattr(fact, "launch_id", None)
-    if launch_id is not None:
-        found |= _of_launch(fleet, launch_id)
-    uuids = set(_gpus(fact))
-    for name in found:
-        unit = fleet.units[name]
-        uuids.update(uuid for rank in unit.known_ranks.values() for uuid in rank.gpu_uuids)
-        uuids.update(uuid for instance in unit.instances.values() for uuid in instance.gpu_uuids)
-    for uuid in uuids:
+    if launch_id in fleet.launch_units:
+        found.add(fleet.launch_units[launch_id])
+    for uuid in _gpus(fact):
         found |= fleet.gpu_units.get(uuid, frozenset())
+    if fleet.contested:
+        for name in tuple(found):
+            for uuid in fleet.contested.intersection(_held(fleet.units[name])):
+                found |= fleet.gpu_units[uuid]
     return found
+
+
+def _held(unit: Unit) -> Iterator[str]:
+    """The GPUs of a unit, by its launches and its servers."""
+    for rank in unit.known_ranks.values():
+        yield from rank.gpu_uuids
+    for instance in unit.instances.values():
+        yield from instance.gpu_uuids
 
 
 def _gpus(fact: facts.Fact) -> Iterator[str]:
@@ -117,6 +104,28 @@ def _gpus(fact: facts.Fact) -> Iterator[str]:
         yield fact.gpu_uuid
 
 
+_Find = Callable[[Fleet, Recorded, Any], set[str] | None]
+
+_CONCERNED: Final[dict[type, _Find]] = {
+    **dict.fromkeys(get_args(facts.Fact), _fact),
+    facts.CheckFinished: _check,
+    facts.LaunchPlanned: _launch,
+    **dict.fromkeys(get_args(OF_A_UNIT), lambda _fleet, _recorded, event: {event.unit}),
+    **dict.fromkeys(get_args(OF_ITS_GPUS), lambda fleet, _, event: _of_gpus(fleet, event)),
+    **dict.fromkeys(
+        get_args(OF_A_NODE), lambda fleet, _, event: set(fleet.node_units.get(event.node, ()))
+    ),
+    decisions.WaveJoined: lambda _fleet, _recorded, event: set(event.units),
+    decisions.SelfTestWanted: lambda fleet, _, event: _of_launch(fleet, event.launch_id),
+    # Of a check that did not come: its launch no longer waits for it.
+    decisions.WaitTimedOut: lambda fleet, _, event: _of_launch(
+        fleet, event.subject.partition("/")[2]
+    ),
+    **dict.fromkeys(get_args(OF_NOBODY), lambda _fleet, _recorded, _event: set()),
+}
+"""What is not here concerns all units."""
+
+
 def mark(fleet: Fleet, event: Event, before: set[str] | None, after: set[str] | None) -> None:
     """Note in the state what an event concerned."""
     if isinstance(event, OF_CHECKS):
@@ -124,7 +133,8 @@ def mark(fleet: Fleet, event: Event, before: set[str] | None, after: set[str] | 
     if before is None or after is None:
         fleet.world_position = fleet.position
         return
-    for unit in sorted(before | after):
+    both = before if before is after else before | after
+    for unit in sorted(both) if len(both) > 1 else both:
         fleet.touched.pop(unit, None)  # the most recent stand last
         fleet.touched[unit] = fleet.position
 

@@ -12,6 +12,7 @@ import msgspec
 
 from smgate.domain import decisions, facts, rulings
 from smgate.domain.events import Event, Recorded
+from smgate.log import sharing
 from smgate.log.port import StoredRecord
 
 NAMES: Final[dict[str, type]] = {
@@ -127,6 +128,7 @@ def decode(name: str, schema_version: int, data: bytes) -> Event:
         event: Event = decoder.decode(data)
     except msgspec.DecodeError as exc:
         raise UnknownEventError(f"Event {name!r} version {schema_version}: {exc}") from exc
+    sharing.event(event)
     return event
 
 

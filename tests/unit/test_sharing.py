@@ -1,0 +1,68 @@
+"""Equal parts of decoded events are one object, and nothing but memory depends on it."""
+
+import gc
+import tracemalloc
+
+from tests.bench import decide, fleets
+
+from smgate.domain import evolve, facts, planner
+from smgate.log import codec, sharing
+
+NODES = 200
+BYTES_PER_NODE_MAX = 9_000
+"""Of a settled fleet with its planner; 100,000 such nodes stay below 1 GiB."""
+
+
+def again(event):
+    """The event as it is read from the log."""
+    return codec.decode(codec.name_of(event), codec.SCHEMA_VERSION, codec.encode(event))
+
+
+def test_what_two_launches_have_in_common_is_there_once():
+    one, other = again(fleets.launch("a", 1)), again(fleets.launch("b", 1))
+    assert one == fleets.launch("a", 1)
+    assert one.build is other.build
+    assert one.layout is other.layout
+    assert one.model is other.model
+    report = again(fleets.reported(1, "a"))
+    assert [gpu.uuid for gpu in one.gpus] == [gpu.uuid for gpu in report.gpus]
+    assert all(mine.uuid is its.uuid for mine, its in zip(one.gpus, report.gpus, strict=True))
+
+
+def test_what_differs_stays_apart():
+    usual = fleets.launch("a", 1)
+    pinned = facts.LaunchPlanned(
+        **{name: getattr(usual, name) for name in facts.LaunchPlanned.__slots__}
+        | {"build": type(usual.build)(artifact_pins={"cubins": "1"})}
+    )
+    assert again(pinned).build.artifact_pins == {"cubins": "1"}
+    assert again(usual).build == usual.build
+
+
+def test_a_stream_of_distinct_builds_does_not_fill_the_memory():
+    usual = fleets.launch("a", 1)
+    for number in range(sharing.KEPT_MAX + 10):
+        planned = facts.LaunchPlanned(
+            launch_id="a-1",
+            platform="cuda",
+            argv_read=True,
+            build=type(usual.build)(sglang_version=str(number)),
+        )
+        sharing.event(planned)
+    assert len(sharing._kept) <= sharing.KEPT_MAX + 1
+
+
+def test_a_node_takes_less_memory_than_a_fleet_of_a_hundred_thousand_may():
+    made = fleets.of(NODES)
+    log, now_us = decide.stored(made), made.now_us
+    del made
+    gc.collect()
+    tracemalloc.start()
+    try:
+        fleet, kept = evolve.fold(codec.recorded(record) for record in log), planner.Planner()
+        assert not kept.plan(fleet, now_us).events
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held / NODES < BYTES_PER_NODE_MAX
