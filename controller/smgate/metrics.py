@@ -19,7 +19,7 @@ import prometheus_client
 import typing_extensions
 from prometheus_client import core, registry
 
-from smgate.domain import alarms, exposure, readings
+from smgate.domain import alarms, exposure, readings, take_back
 from smgate.domain.state import Fleet, Phase, Unit
 from smgate.domain.state_evidence import Standing
 
@@ -28,6 +28,7 @@ STANDINGS: Final[tuple[str, ...]] = get_args(Standing)
 ROLLOUT_PHASES: Final[tuple[str, ...]] = get_args(Phase)
 VERDICTS: Final = ("running", "passed", "failed", "inconclusive")
 UNCONTROLLED_REASONS: Final = ("no_gate", "explicit_choice", "no_grant")
+STAGES: Final = ("decided", "told", "safe")
 BATCH_RESULTS: Final = ("stored", "repeated", "refused")
 ROLLOUTS_MAX: Final = 20
 """Rollouts with a series of their own: those not ended, then the newest."""
@@ -65,6 +66,7 @@ class Process:
     view_position: int
     waiting: int
     undelivered_units: int
+    taken_back: Mapping[str, take_back.Stages]
 
 
 class Requests:
@@ -359,6 +361,12 @@ def of_process(process: Process) -> Families:
         "Units whose nodes do not all hold the standing decision.",
         process.undelivered_units,
     )
+    yield _gauges(
+        "smgate_take_back_units",
+        "Units taken back while they ran the target: decided, told, attested safe.",
+        ("sm", "stage"),
+        {(sm, s): getattr(one, s) for sm, one in process.taken_back.items() for s in STAGES},
+    )
     yield _gauge("smgate_long_polls", "Long-polls waiting in this process.", process.waiting)
 
 
@@ -376,25 +384,15 @@ def _gauge(name: str, documentation: str, value: float) -> Metric:
     return _gauges(name, documentation, (), {(): value})
 
 
-def _gauges(
-    name: str,
-    documentation: str,
-    labels: Labels,
-    values: Mapping[Labels, float],
-) -> Metric:
-    family = core.GaugeMetricFamily(name, documentation, labels=labels)
+def _gauges(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    family = core.GaugeMetricFamily(name, text, labels=labels)
     for key in sorted(values):
         family.add_metric(key, values[key])
     return family
 
 
-def _counter(
-    name: str,
-    documentation: str,
-    labels: Labels,
-    values: Mapping[Labels, float],
-) -> Metric:
-    family = core.CounterMetricFamily(name, documentation, labels=labels)
+def _counter(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    family = core.CounterMetricFamily(name, text, labels=labels)
     for key in sorted(values):
         family.add_metric(key, values[key])
     return family

@@ -23,6 +23,7 @@ PROCESS = metrics.Process(
     view_position=0,
     waiting=0,
     undelivered_units=0,
+    taken_back={},
 )
 
 

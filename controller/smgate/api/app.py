@@ -11,6 +11,7 @@ import prometheus_client
 
 from smgate import metrics
 from smgate.api import agent, answers, health, middleware, operator
+from smgate.domain import take_back
 from smgate.service import service as services
 
 
@@ -54,6 +55,8 @@ def _collector(service: services.Service, *, version: str) -> metrics.FleetColle
         leading = service.leader.status
         with service.folder.now() as fleet:
             undelivered = service.queries.undelivered(fleet)
+            taken_back = service.queries.taken_back(fleet)
+            sms = metrics.sms_of(fleet)
             head = fleet.position
         return metrics.Process(
             version=version,
@@ -65,6 +68,7 @@ def _collector(service: services.Service, *, version: str) -> metrics.FleetColle
             view_position=service.views.position(),
             waiting=service.waiters.count,
             undelivered_units=undelivered,
+            taken_back={sm: taken_back.get(sm, take_back.Stages()) for sm in sms},
         )
 
     def read(of_fleet: metrics.OfFleet) -> list[metrics.Metric]:

@@ -131,6 +131,12 @@ async def breaker(_: Viewer, service: Service) -> fastapi.Response:
     return await _answer(lambda: service.queries.row("breaker", "breaker", kind="breaker"))
 
 
+@router.get("/drains")
+async def drains(_: Viewer, service: Service) -> fastapi.Response:
+    """Units that are taken back from the target, and how far that has come."""
+    return await _answer(service.queries.drains)
+
+
 @router.get("/waits")
 async def waits(_: Viewer, service: Service) -> fastapi.Response:
     """Everything that waits."""

@@ -37,7 +37,7 @@ def ordered(fleet: Fleet, make: Callable[..., W]) -> Iterator[W]:
                 sentence=f"Its restart onto the safe value failed ({drain.failed}). It is not ordered "
                 "again, and it uses up the drain budget of its SM.",
                 next_step="Restart it yourself: it starts on the safe value. "
-                f"smgate unit why {name}",
+                f"smgate drain ls; smgate unit history {name}",
             )
 
 

@@ -36,7 +36,7 @@ class Scope:
     def concerns(self, recorded: Recorded) -> bool:
         """Whether an event is about this unit. Ask in the order of the log."""
         event = recorded.event
-        if isinstance(event, facts.Fact):
+        if isinstance(event, facts.Fact) and not isinstance(event, facts.DrainHookEnded):
             return self._fact(recorded.actor.removeprefix("node:"), event)
         if isinstance(event, OF_A_LAUNCH):
             return event.launch_id in self.launch_ids
@@ -112,6 +112,14 @@ def _says(event: Event) -> str:
             said = f"wave {event.wave} of rollout {event.rollout} opened with it"
         case decisions.WaveJudged():
             said = f"wave {event.wave} of rollout {event.rollout} {event.verdict}: {event.sentence}"
+        case decisions.DrainOrdered():
+            said = f"ordered to restart onto the safe value ({event.code}). {event.sentence}"
+        case decisions.DrainFinished():
+            said = f"order {event.order} has ended: {event.code}"
+        case decisions.DrainFailed():
+            said = f"order {event.order} failed: {event.code}. {event.sentence}"
+        case facts.DrainHookEnded():
+            said = f"the drain hook of order {event.order}: {event.outcome}"
         case facts.InstanceChanged():
             code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
             said = f"{event.instance_id} is {event.state}{code}"

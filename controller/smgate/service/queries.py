@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,6 +15,7 @@ from smgate.domain import (
     errors,
     history,
     policy as policies,
+    take_back,
     unit_commands,
     waits,
     why,
@@ -221,9 +223,24 @@ class Queries:
         """Live units whose nodes do not all hold the standing decision."""
         held = _held(self._heard.read())
         return sum(
-            one.live and one.override is not None and not present.is_told(one, held)
+            one.live and one.override is not None and not take_back.is_told(one, held)
             for one in fleet.units.values()
         )
+
+    def taken_back(self, fleet: Fleet) -> dict[str, take_back.Stages]:
+        """How far taking back has come, by SM."""
+        return take_back.stages(fleet, _held(self._heard.read()))
+
+    def drains(self) -> Row:
+        """Every unit that is being taken back, and the three numbers of each SM."""
+        held = _held(self._heard.read())
+        with self._folder.at_head() as fleet:
+            now_us = self._now_us(fleet)
+            stages = {
+                sm: dataclasses.asdict(one)
+                for sm, one in sorted(take_back.stages(fleet, held).items())
+            }
+            return _listing(take_back.rows(fleet, held, now_us), fleet.position) | {"sms": stages}
 
     def _why(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smgate.domain import exposure, readings
+from smgate.domain import exposure, readings, take_back
 from smgate.domain.state import Fleet, Grant, Rank, Unit, UnitLaunch
 from smgate.domain.state_nodes import Instance, Node
 from smgate.views.shape import Row, iso, plain
@@ -89,7 +89,7 @@ def unit(fleet: Fleet, one: Unit) -> Row:
         "sm": exposure.unit_sm(fleet, one),
         "gate": _gate(fleet, one),
         "override": override(one),
-        "held_generations": _held(one),
+        "held_generations": take_back.held_by_facts(one),
         "told_nodes": list(one.override.nodes) if one.override else [],
         "told": False,
         "effective": [
@@ -156,17 +156,6 @@ def override(one: Unit) -> Row | None:
         "as_of_position": event.as_of_position,
         "rules_version": event.rules_version,
     }
-
-
-def _held(one: Unit) -> dict[str, int]:
-    """The newest directive each node is known to hold, from facts alone."""
-    held: dict[str, int] = {}
-    for rank in one.launch.ranks.values() if one.launch else ():
-        applied = rank.applied.generation if rank.applied else None
-        for generation in (rank.planned.held_generation, applied):
-            if generation is not None:
-                held[rank.node] = max(generation, held.get(rank.node, 0))
-    return held
 
 
 def instance(fleet: Fleet, one: Instance) -> Row:
@@ -250,17 +239,6 @@ def _grant(one: Grant | None) -> Row | None:
 def with_contact(row: Row, *, last_seen_us: int | None, held_generation: int | None) -> Row:
     """A node's row with what only its heartbeats know."""
     return row | {"last_seen_at": iso(last_seen_us), "held_generation": held_generation}
-
-
-def is_told(one: Unit, held: Mapping[str, int]) -> bool:
-    """True if every node of a unit's decision is known to hold it: as `with_held`, without a row."""
-    if one.override is None or not one.override.nodes:
-        return False
-    known = _held(one)
-    return all(
-        max(known.get(name, 0), held.get(name, 0)) >= one.override_position
-        for name in one.override.nodes
-    )
 
 
 def with_held(row: Row, held: Mapping[str, int]) -> Row:
