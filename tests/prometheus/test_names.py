@@ -15,7 +15,7 @@ from tests.prometheus import test_shipped_files as shipped
 from tests.tidy import checks
 
 from smgate import metrics
-from smgate.domain import state
+from smgate.domain import state, take_back
 from smgate_agent import metrics as agent_metrics
 
 SERIES = re.compile(r"\bsmgate_[a-z_]+\b(?!\.)")
@@ -25,7 +25,8 @@ BY_PROMETHEUS = {"instance", "job"}
 def exported() -> dict[str, set[str]]:
     """Name of every series of the controller and the agent -> its labels."""
     fleet = state.Fleet()
-    nothing = {"str": "0", "bool": False, "int": 0}
+    nothing: dict[str, object] = {"str": "0", "bool": False, "int": 0}
+    nothing["Mapping[str, take_back.Stages]"] = {"10.7": take_back.Stages()}
     fields = dataclasses.fields(metrics.Process)
     process = metrics.Process(**{one.name: nothing[str(one.type)] for one in fields})
     requests = prometheus_client.CollectorRegistry()
