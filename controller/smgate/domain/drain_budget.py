@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
 
-from smgate.domain import exposure, readings
+from smgate.domain import census, exposure, readings
 from smgate.domain.state import Fleet, Unit
+from smgate.domain.state_counts import Kinds
 
 NAMES_SHOWN: Final = 3
 
@@ -122,25 +123,28 @@ class Budget:
 def budget(fleet: Fleet, sm: str) -> Budget:
     """The budget of one SM as it stands. Counted are live units of a gate that smgate steers."""
     policy = fleet.policy
-    found = Budget(
+    counted = census.taken(fleet, ("service",), fleet.units, lambda name: _service(fleet, name))
+    ordered = {name for name in fleet.drains if ("live", sm) in counted.of_unit.get(name, ())}
+    down = {kind[2] for kind in counted.totals if kind[:2] == ("down", sm)}
+    # An open order may be carried out at any moment: it counts as down from the start.
+    down |= {name for name in ordered if fleet.drains[name].failed is None}
+    return Budget(
         sm=sm,
-        live=0,
-        down=set(),
-        ordered=set(),
+        live=counted.totals["live", sm],
+        down=down,
+        ordered=ordered,
         max_units_down=policy.max_units_down,
         min_serving_share=Fraction(str(policy.min_serving_share)),
     )
-    for unit in fleet.units.values():
-        if not _counts(fleet, unit) or exposure.unit_sm(fleet, unit) != sm:
-            continue
-        drain = fleet.drains.get(unit.id)
-        found.live += 1
-        if drain is not None:
-            found.ordered.add(unit.id)
-        # An open order may be carried out at any moment: it counts as down from the start.
-        if (drain is not None and drain.failed is None) or not serves(fleet, unit):
-            found.down.add(unit.id)
-    return found
+
+
+def _service(fleet: Fleet, name: str) -> Kinds:
+    """That a unit is live on its SM, and by name that it is down."""
+    unit = fleet.units[name]
+    if not _counts(fleet, unit):
+        return ()
+    sm = exposure.unit_sm(fleet, unit) or "unknown"
+    return (("live", sm),) if serves(fleet, unit) else (("live", sm), ("down", sm, name))
 
 
 def _counts(fleet: Fleet, unit: Unit) -> bool:
