@@ -238,18 +238,30 @@ def test_a_rollout_says_what_blocks_it_and_whose_move_it_is(api: FakeApi) -> Non
                     "owner": "controller",
                     "until": None,
                     "next_step": "Nothing.",
-                }
+                },
+                {
+                    "sentence": "Freeze x",
+                    "owner": "approver",
+                    "since": "2027-01-15T03:00:00Z",
+                    "until": "2027-01-16T03:00:00Z",
+                    "overdue": True,
+                    "next_step": "smgate freeze lift x",
+                },
             ],
-            "blocked_by": [
-                {"code": "freeze", "sentence": "Freeze x", "next_step": "smgate freeze lift x"}
-            ],
+            "not_eligible": {"silent": 3},
         },
     )
     text = Cli(api.url)("rollout", "why", "r-1").out
     assert text.splitlines()[0] == "rollout r-1 | running"
     assert "author alice, approver bob" in text
-    assert "  - freeze: Freeze x\n    -> smgate freeze lift x" in text
-    assert "until a person acts" in text
+    lines = text.splitlines()
+    at = lines.index("  - Freeze x")
+    assert lines[at + 1 : at + 3] == [
+        "    approver's move, since 2027-01-15 03:00:00Z, until 2027-01-16 03:00:00Z, OVERDUE",
+        "    -> smgate freeze lift x",
+    ]
+    assert "    controller's move, until somebody acts" in lines
+    assert "not eligible, by code: silent=3" in lines
     assert "Wave 0: passed. 1 of 1 baked." in text
 
 

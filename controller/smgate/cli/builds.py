@@ -10,6 +10,7 @@ import typer
 from smgate import client
 from smgate.cli import (
     asks,
+    build_lines,
     exit_codes,
     failures,
     options,
@@ -17,7 +18,6 @@ from smgate.cli import (
     session as sessions,
     suggest,
     verbs,
-    why as telling,
 )
 
 NOUN: Final = verbs.noun("build", "Kernel keys, their standing and their evidence.")
@@ -80,11 +80,22 @@ def show(key: BuildKey) -> asks.Item:
     return asks.Item(path=client.path("builds", key), name=key, kind="build", table=TABLE)
 
 
-@verbs.reads(NOUN, "why", examples=["smgate build why 3fa91c0d2b7e4a55"])
-def why(key: BuildKey) -> asks.Item:
-    """Say why a kernel key stands where it stands, and which evidence it lacks."""
+@verbs.reads(
+    NOUN,
+    "why",
+    examples=[
+        "smgate build why 3fa91c0d2b7e4a55",
+        "smgate build why 3fa91c0d2b7e4a55 --at 2027-03-01T03:12:00Z",
+    ],
+)
+def why(key: BuildKey, at: options.At = None) -> asks.Item:
+    """Say why a kernel key stands where it stands, which evidence it lacks, and who must act."""
     return asks.Item(
-        path=client.path("builds", key, "why"), name=key, kind="build", lines=telling.plain_lines
+        path=client.path("builds", key, "why"),
+        name=key,
+        kind="build",
+        parameters={"at": at},
+        lines=build_lines.why_lines,
     )
 
 

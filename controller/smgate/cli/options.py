@@ -10,6 +10,10 @@ import typer
 from smgate.cli import output
 
 WATCH_INTERVAL_S: Final = 2.0
+At = Annotated[
+    str | None,
+    typer.Option("--at", help="A log position or an ISO time: what was known then."),
+]
 
 
 def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from smgate.cli import output, reach
+from typing import Final
+
+from smgate.cli import moves, output, reach
+
+MEMBERS_SHOWN_MAX: Final = 12
 
 
 def get_lines(row: output.Row) -> list[str]:
@@ -36,33 +40,11 @@ def why_lines(body: output.Row) -> list[str]:
         *_heading(body.get("rollout"), body),
         f"as of position {output.text_of(body.get('as_of_position'))}, "
         f"{output.text_of(body.get('now'))}",
-        f"units eligible now: {output.text_of(body.get('eligible_now'))}",
     ]
-    blocked = _rows(body.get("blocked_by"))
-    if blocked:
-        told += ["", "Blocked by"]
-        for one in blocked:
-            told += [
-                f"  - {output.text_of(one.get('code'))}: {output.text_of(one.get('sentence'))}"
-            ]
-            told += [f"    -> {output.text_of(one.get('next_step'))}"]
     waits = _rows(body.get("waits"))
     if waits:
-        told += ["", "Waits for"]
-    for one in waits:
-        until = one.get("until")
-        ends = "until a person acts" if until is None else f"until {output.text_of(until)}"
-        overdue = " OVERDUE" if one.get("overdue") else ""
-        told += [
-            f"  - {output.text_of(one.get('sentence'))} (owner {output.text_of(one.get('owner'))}, "
-            f"{ends}{overdue})",
-            f"    -> {output.text_of(one.get('next_step'))}",
-        ]
-    upcoming = body.get("next_wave")
-    if isinstance(upcoming, dict):
-        told += ["", output.text_of(upcoming.get("sentence"))]
-        names = [str(unit) for unit in upcoming.get("units") or ()]
-        told += [f"  {output.few(names)}"] if names else []
+        told += ["", "Waits for", *moves.lines(waits)]
+    told += [*_members(_rows(body.get("members"))), *_what_is_next(body)]
     for one in _rows(body.get("waves")):
         told += [
             "",
@@ -71,9 +53,40 @@ def why_lines(body: output.Row) -> list[str]:
         ]
         told += [
             f"  {name}: {output.text_of(one[name])}"
-            for name in ("bad", "pending", "good")
+            for name in ("bad", "silent", "pending", "good")
             if one.get(name)
         ]
+    return told
+
+
+def _members(members: list[output.Row]) -> list[str]:
+    """The members that have no good outcome, and below them what to do about each state."""
+    if not members:
+        return []
+    keys = ("unit", "state", "owner", "since", "until", "sentence")
+    rows = [[output.text_of(one.get(key)) for key in keys] for one in members]
+    header = ["UNIT", "STATE", "MOVE OF", "SINCE", "UNTIL", "SAYS"]
+    told = ["", "Members of the open wave without a good outcome"]
+    told += output.aligned([header, *rows[:MEMBERS_SHOWN_MAX]], indent="  ")
+    if len(rows) > MEMBERS_SHOWN_MAX:
+        told.append(f"  and {len(rows) - MEMBERS_SHOWN_MAX} more (-o json)")
+    steps = {(one.get("state"), one.get("code")): one for one in reversed(members)}
+    for one in reversed(steps.values()):
+        name = one.get("code") or one.get("state")
+        told.append(f"  -> {output.text_of(name)}: {output.text_of(one.get('next_step'))}")
+    return told
+
+
+def _what_is_next(body: output.Row) -> list[str]:
+    kept_out = body.get("not_eligible")
+    told = ["", f"units eligible now: {output.text_of(body.get('eligible_now'))}"]
+    if isinstance(kept_out, dict) and kept_out:
+        told.append(f"not eligible, by code: {output.text_of(kept_out)}")
+    upcoming = body.get("next_wave")
+    if isinstance(upcoming, dict):
+        told.append(output.text_of(upcoming.get("sentence")))
+        names = [str(unit) for unit in upcoming.get("units") or ()]
+        told += [f"  {output.few(names)}"] if names else []
     return told
 
 

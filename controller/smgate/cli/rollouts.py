@@ -10,6 +10,7 @@ from smgate import client
 from smgate.cli import (
     asks,
     exit_codes,
+    options,
     output,
     reach,
     rollout_lines,
@@ -95,13 +96,18 @@ def get(rollout: RolloutId) -> asks.Item:
     )
 
 
-@verbs.reads(NOUN, "why", examples=["smgate rollout why k3-107-a"])
-def why(rollout: RolloutId) -> asks.Item:
-    """Say what a rollout waits for."""
+@verbs.reads(
+    NOUN,
+    "why",
+    examples=["smgate rollout why k3-107-a", "smgate rollout why k3-107-a --at 81244"],
+)
+def why(rollout: RolloutId, at: options.At = None) -> asks.Item:
+    """Say what a rollout waits for, whose move it is, since when and until when, unit by unit."""
     return asks.Item(
         path=client.path("rollouts", rollout, "why"),
         name=rollout,
         kind="rollout",
+        parameters={"at": at},
         lines=rollout_lines.why_lines,
     )
 

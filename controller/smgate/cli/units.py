@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from smgate import client
-from smgate.cli import asks, output, reach, suggest, unit_rows, verbs, why as telling
+from smgate.cli import asks, options, output, reach, suggest, unit_rows, verbs, why as telling
 
 NOUN: Final = verbs.noun("unit", "The servers: all ranks of each, wherever they run.")
 UnitName = Annotated[
@@ -66,10 +66,7 @@ def show(unit: UnitName) -> asks.Item:
 )
 def why(
     unit: UnitName,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", help="A log position or an ISO time: what was known then."),
-    ] = None,
+    at: options.At = None,
     rules: Annotated[
         bool,
         typer.Option("--rules", help="Every rule and why it does not apply; as -o wide."),

@@ -31,7 +31,6 @@ _LAID_OUT: Final = frozenset(
         "recorded",
         "launch_pending",
         "facts",
-        "needed",
         "members",
         "if_left_alone",
         "memory_fallback",
@@ -78,13 +77,6 @@ def _rest(body: output.Row) -> list[str]:
     if body.get("note"):
         told += ["", *_wrapped(body["note"])]
     return told
-
-
-def plain_lines(body: output.Row) -> list[str]:
-    """A why of something else than a unit: its sentences first, then all the rest."""
-    told = _wrapped(body.get("sentence"))
-    rest = {key: value for key, value in body.items() if key not in ("sentence", "apiVersion")}
-    return [*told, *output.key_lines(rest)]
 
 
 _TOLD_OF_UPSTREAM: Final = (

@@ -6,7 +6,7 @@ that is wrong on this SM as surely as three hundred would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from smgate.domain import decisions, readings
@@ -126,12 +126,7 @@ def _judge_failures(
         )
     if len(chassis) > 1:
         return decisions.BuildFailed(kernel_key=evidence.key, chassis=tuple(chassis))
-    others = [
-        g
-        for g in passing_sets(evidence, gate, pool_only=False)
-        if evidence.sets[g].chassis not in chassis
-        and _passed_since(evidence.sets[g], gate, evidence.suspect_position)
-    ]
+    others = passed_since(evidence, gate, elsewhere_than=chassis)
     alone = len(failures) == 1 and not evidence.sets[first].flaky  # flaky: only a person rules
     if alone and len(others) >= fleet.policy.confirm_passes:
         return decisions.BuildCleared(
@@ -149,6 +144,18 @@ def is_old(fleet: Fleet, evidence: KeyEvidence, now_us: int) -> bool:
     """True of a qualified key whose evidence starts nothing any more."""
     age_us = now_us - evidence.qualified_at_us
     return evidence.standing == "qualified" and age_us > fleet.policy.evidence_max_age_s * SECOND_US
+
+
+def passed_since(
+    evidence: KeyEvidence, gate: Gate, *, elsewhere_than: Collection[str]
+) -> list[GpuSet]:
+    """GPU sets of other chassis that passed after the key became suspect."""
+    return [
+        gpus
+        for gpus in passing_sets(evidence, gate, pool_only=False)
+        if evidence.sets[gpus].chassis not in elsewhere_than
+        and _passed_since(evidence.sets[gpus], gate, evidence.suspect_position)
+    ]
 
 
 def standings(fleet: Fleet) -> list[Event]:

@@ -186,6 +186,7 @@ def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet
 
 def _tripped(fleet: Fleet, recorded: Recorded, event: decisions.BreakerTripped) -> None:
     fleet.breaker_position = recorded.position
+    fleet.breaker_led_us = fleet.led_us(recorded.at_us)
     fleet.breaker_units = event.units
 
 

@@ -129,11 +129,13 @@ def _override_released(fleet: Fleet, recorded: Recorded, event: rulings.Override
 
 def _freeze_declared(fleet: Fleet, recorded: Recorded, event: rulings.FreezeDeclared) -> None:
     fleet.freezes[event.id] = recorded.position
+    fleet.freeze_led_us[event.id] = fleet.led_us(recorded.at_us)
     fleet.freeze_reasons[event.id] = event.reason
 
 
 def _freeze_lifted(fleet: Fleet, recorded: Recorded, event: rulings.FreezeLifted) -> None:
     fleet.freezes.pop(event.id, None)
+    fleet.freeze_led_us.pop(event.id, None)
     fleet.freeze_reasons.pop(event.id, None)
 
 

@@ -79,7 +79,7 @@ def foresee(fleet: Fleet, plan: policy.RolloutPlan, now_us: int) -> dict[str, An
         "exposure_limit_units": limit,
         "least_duration_s": sum(row["least_duration_s"] for row in waves),
         "duration_without": "restarts, waiting for owners and for traffic",
-        **_blocked(fleet, rollout, set(names), now_us),
+        **blocked(fleet, rollout, set(names), now_us),
         "warnings": [dataclasses.asdict(one) for one in found],
     }
 
@@ -125,8 +125,8 @@ def _waits(fleet: Fleet, units: Sequence[str], now_us: int) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _blocked(fleet: Fleet, rollout: Rollout, eligible: set[str], now_us: int) -> dict[str, Any]:
-    """Units that the plan covers and could not take, and why."""
+def blocked(fleet: Fleet, rollout: Rollout, eligible: set[str], now_us: int) -> dict[str, Any]:
+    """Units that a rollout covers and could not take, and why."""
     rows: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
     for name in sorted(fleet.units):

@@ -286,7 +286,9 @@ class Fleet:
     announced: dict[str, BuildAnnounced] = field(default_factory=dict)
     freezes: dict[str, int] = field(default_factory=dict)
     freeze_reasons: dict[str, str] = field(default_factory=dict)
+    freeze_led_us: dict[str, int] = field(default_factory=dict)
     breaker_position: int | None = None
+    breaker_led_us: int = 0
     breaker_units: tuple[str, ...] = ()
     bad_signs: list[tuple[int, str]] = field(default_factory=list)
     """(led time, unit) of recent bad signs; cleared when the breaker is reset."""

@@ -136,7 +136,7 @@ def explain(
     decision = rules.decide_unit(fleet, unit_id, now_us)
     event = decision.event
     ctx = context.of_unit(fleet, unit, now_us)
-    would, names = event.would, _names(ctx)
+    would, known = event.would, names(ctx)
     pending = unit.launch is not None and unit.launch.decided is None
     fallen = [i for i in unit.instances.values() if i.fallback is not None]
     return {
@@ -156,7 +156,7 @@ def explain(
         if would is None
         else {"form": would.form, "value": would.value, "code": would.code},
         "rule": decision.raw.code,
-        "rules": [_row(row, names) for row in walk.rows(decision)],
+        "rules": [_row(row, known) for row in walk.rows(decision)],
         "recorded": None
         if unit.override is None
         else {
@@ -169,7 +169,6 @@ def explain(
         "facts": _cited(
             dict.fromkeys([*event.facts, *sorted(i.fallback_position for i in fallen)]), read
         ),
-        "needed": _needed(ctx, decision),
         "members": [_member(ctx, member) for member in ctx.members],
         "if_left_alone": _left_alone(ctx),
         "memory_fallback": sorted({str(i.fallback) for i in fallen}) or None,
@@ -192,24 +191,7 @@ def _row(row: walk.Row, names: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _needed(ctx: context.Context, decision: rules.Decision) -> list[dict[str, str]]:
-    """What stands between this unit and the target; empty if nothing does."""
-    raw = decision.raw
-    names = _names(ctx)
-    found = []
-    if decision.event.code == "observe":
-        found.append(need("observe", "The SM is in observe mode.", names))
-    if raw.kind == "target":
-        return found
-    refusals = dict(decision.refusals)
-    if raw.code not in refusals:
-        found.append(need(raw.code, raw.sentence, names))
-    else:
-        found.extend(need(code, sentence, names) for code, sentence in decision.refusals)
-    return found
-
-
-def _names(ctx: context.Context) -> dict[str, str]:
+def names(ctx: context.Context) -> dict[str, str]:
     """The names a next step may speak of."""
     found = {"unit": ctx.unit.id}
     rollout = rules_start.rollout_of(ctx)
@@ -224,8 +206,3 @@ def _names(ctx: context.Context) -> dict[str, str]:
     if ctx.sm is not None:
         found["sm"] = ctx.sm
     return found
-
-
-def need(code: str, sentence: str, names: Mapping[str, str]) -> dict[str, str]:
-    """One thing that stands in the way, and what to do about it."""
-    return {"code": code, "sentence": sentence, "next_step": next_step(code, names)}
