@@ -145,3 +145,27 @@ def test_an_awq_or_gptq_draft_is_seen(node, k3, draft, flag, expected):
         *stated,
     )  # fmt: skip
     assert planned.draft_asserts_auto is expected
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        ({"num_hidden_layers": 93, "first_k_dense_replace": 1}, 92),
+        ({"num_hidden_layers": 4, "first_k_dense_replace": 1, "moe_layer_freq": 2}, 1),
+        ({"num_hidden_layers": 4, "mlp_only_layers": []}, 4),
+        ({"num_hidden_layers": 4, "decoder_sparse_step": 1}, 4),
+        ({"num_hidden_layers": 4, "model_type": "gpt_oss"}, 4),
+        ({"num_hidden_layers": 4}, None),
+        ({"num_hidden_layers": 4, "mlp_only_layers": [1]}, None),
+        ({"num_hidden_layers": 4, "decoder_sparse_step": 2}, None),
+        ({"first_k_dense_replace": 1}, None),
+        ({"num_hidden_layers": "4", "first_k_dense_replace": 1}, None),
+        ({"num_hidden_layers": 4, "first_k_dense_replace": -1}, None),
+        ({"num_hidden_layers": 1 << 40, "first_k_dense_replace": 1}, None),
+        ({"num_hidden_layers": 1, "first_k_dense_replace": 1}, None),
+    ],
+)
+def test_layers_with_experts_are_counted_where_the_model_says_which_they_are(config, layers):
+    assert model.shape(config).get("expert_layers") == layers
+    outer = {"model_type": config.pop("model_type", "k3"), "text_config": config}
+    assert model.shape(outer).get("expert_layers") == layers

@@ -64,7 +64,7 @@ def test_a_whole_launch_is_read(sm107, k3):
             disqualifying_env=("FLASHINFER_DISABLE_VERSION_CHECK",),
         ),
         layout=facts.Layout(
-            tp=8, ep=2, experts=896, hidden_size=3584, intermediate_size=3072, top_k=16
+            tp=8, ep=2, experts=896, hidden_size=3584, intermediate_size=3072, top_k=16, expert_layers=92
         ),
         restarter="hook",
     )  # fmt: skip

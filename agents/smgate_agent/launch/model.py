@@ -22,6 +22,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 REVISION = re.compile(r"[A-Za-z0-9._/-]{1,200}")
 DEFAULT_REVISION = "main"
 METHODS_THAT_ASSERT_AUTO = ("awq", "gptq")
+MODEL_WITH_EXPERTS_IN_EVERY_LAYER = "gpt_oss"
+LAYERS_MAX = 10_000
 SHAPE_KEYS = {
     "experts": ("num_experts", "n_routed_experts", "num_local_experts"),
     "hidden_size": ("routed_expert_hidden_size", "hidden_size"),
@@ -154,7 +156,28 @@ def shape(config: Json) -> dict[str, int]:
         values = [place.get(key) for key in keys for place in (inner, config)]
         numbers = [value for value in values if shapes.is_count(value) and value]
         found[field] = int(numbers[0]) if numbers else 0
-    return found
+    layers = _expert_layers(config, inner)
+    return {**found, "expert_layers": layers} if layers else found
+
+
+def _expert_layers(config: Json, inner: Json) -> int:
+    """How many layers have routed experts; 0 where the file does not say which.
+
+    The same reading as the controller's `domain/memory/shape.py`: nothing is guessed, because a size
+    is told from it.
+    """
+    text = inner or config
+    layers, first = text.get("num_hidden_layers") or 0, text.get("first_k_dense_replace")
+    step, dense_only = text.get("decoder_sparse_step"), text.get("mlp_only_layers")
+    named = any(value is not None for value in (first, step, dense_only))
+    everywhere = config.get("model_type") == MODEL_WITH_EXPERTS_IN_EVERY_LAYER
+    cadence = text.get("moe_layer_freq") or 1
+    first = 0 if first is None else first
+    if not (named or everywhere) or step not in (None, 1) or dense_only not in (None, []):
+        return 0
+    if not all(map(shapes.is_count, (layers, first, cadence))) or layers > LAYERS_MAX:
+        return 0
+    return sum(number >= first and number % cadence == 0 for number in range(layers))
 
 
 def asserts_auto(config: Json | None, stated_quantization: str | None) -> bool:

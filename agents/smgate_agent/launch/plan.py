@@ -225,6 +225,9 @@ def _last_reading(
         return None, nothing
     held = {name: shapes.kept(shapes.NAME, facts.get(name)) for name in fields}
     numbers = {name: shape[name] if shapes.is_count(shape.get(name)) else 0 for name in nothing}
+    layers = shape.get("expert_layers")
+    if shapes.is_count(layers) and layers:
+        numbers["expert_layers"] = layers
     return {"digest": digest, "architecture": architecture, **held}, numbers
 
 

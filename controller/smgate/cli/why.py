@@ -34,6 +34,7 @@ _LAID_OUT: Final = frozenset(
         "members",
         "if_left_alone",
         "memory_fallback",
+        "memory",
         "exposed",
         "uncontrolled",
         "arrived_later",
@@ -62,6 +63,8 @@ def whole_lines(body: output.Row) -> list[str]:
     alone = left_alone(body)
     if alone:
         told += ["", "Left alone", *(f"  {one}" for one in alone)]
+    if output.pick(body, "memory.fits"):
+        told += ["", "Memory", *_wrapped(output.pick(body, "memory.sentence"), indent="  ")]
     return [*told, *_rest(body)]
 
 
@@ -168,6 +171,8 @@ def _loud(body: output.Row) -> list[str]:
         said.append("! exposed: it runs the target and the decision is not the target")
     if body.get("uncontrolled"):
         said.append("! uncontrolled: it runs or would run the target with no grant")
+    if output.pick(body, "memory.fits") is False:
+        said.append(f"! does not fit: {output.text_of(output.pick(body, 'memory.sentence'))}")
     return ["", *said] if said else []
 
 

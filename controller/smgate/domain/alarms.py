@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from smgate.domain import context, decisions, exposure, rules_ours
+from smgate.domain import context, decisions, exposure, fits, rules_ours
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Unit
@@ -30,6 +30,7 @@ SENTENCES: Final = {
     "sm_mixed": "A unit has GPUs of different SMs.",
     "no_safe_value": "A safe value was wanted and there is none for this SM, a2a and version.",
     "override_defeated": "An explicit flag beats the file the override is written to.",
+    "does_not_fit": "The experts of a launch do not fit its GPUs as it would run them.",
     "gpu_overlap": "Two live units hold the same GPU.",
     "build_suspect": "A self-test failed and is being confirmed.",
     "build_failed": "A self-test failed in two chassis.",
@@ -99,6 +100,9 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
         yield from _causes_told(fleet, unit, unit.override, live=bool(live))
     if any(_shared(fleet, i) for i in live if not fleet.contested.isdisjoint(i.gpu_uuids)):
         yield "gpu_overlap"
+    room = fits.of_unit(fleet, unit)
+    if room is not None and not room.fits:
+        yield "does_not_fit"
 
 
 def _causes_told(fleet: Fleet, unit: Unit, override: OverrideSet, *, live: bool) -> Iterator[str]:

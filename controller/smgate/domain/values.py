@@ -57,6 +57,8 @@ class Layout:
     hidden_size: int = 0
     intermediate_size: int = 0
     top_k: int = 0
+    expert_layers: int = 0
+    """Layers of the model with routed experts; 0 where nobody could say. No part of the kernel key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

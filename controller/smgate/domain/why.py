@@ -12,6 +12,7 @@ from smgate.domain import (
     decisions,
     exposure,
     facts,
+    fits,
     outcome,
     rules,
     rules_end,
@@ -21,7 +22,7 @@ from smgate.domain import (
 )
 from smgate.domain.events import Event, Recorded
 from smgate.domain.next_steps import next_step
-from smgate.domain.state import Fleet
+from smgate.domain.state import Fleet, Unit
 
 Reader = Callable[[int], Recorded | None]
 """Reads one event by its position."""
@@ -169,12 +170,29 @@ def explain(
         "facts": _cited(
             dict.fromkeys([*event.facts, *sorted(i.fallback_position for i in fallen)]), read
         ),
+        "memory": _memory(fleet, unit),
         "members": [_member(ctx, member) for member in ctx.members],
         "if_left_alone": _left_alone(ctx),
         "memory_fallback": sorted({str(i.fallback) for i in fallen}) or None,
         "exposed": exposure.exposed(fleet, unit),
         "uncontrolled": exposure.uncontrolled(fleet, unit),
         "note": NO_CHECK_ON_SILICON if ctx.candidate else None,
+    }
+
+
+def _memory(fleet: Fleet, unit: Unit) -> dict[str, Any] | None:
+    """Whether its experts fit its GPUs as it would run; None where nobody can say."""
+    room = fits.of_unit(fleet, unit)
+    if room is None:
+        return None
+    return {
+        "fits": room.fits,
+        "form": room.form,
+        "packed_expert_bytes_per_gpu": room.packed_bytes,
+        "bf16_expert_bytes_per_gpu": room.bf16_bytes,
+        "gpu_free_bytes": room.free_bytes,
+        "fallback_fits": room.fallback_fits,
+        "sentence": room.sentence,
     }
 
 

@@ -42,6 +42,10 @@ DOMAIN_OF: Final[dict[type, type]] = {
 def to_domain(payload: wire_facts.Payload) -> domain_facts.Fact:
     """A fact of the wire as the domain's."""
     kind = DOMAIN_OF[type(payload)]
+    if isinstance(payload, wire_facts.LaunchPlanned | wire_facts.CheckFinished):
+        # By way of plain values: a field of its layout that an older agent does not send is left out.
+        read: domain_facts.Fact = msgspec.convert(msgspec.to_builtins(payload), kind)
+        return read
     fact: domain_facts.Fact = msgspec.convert(payload, kind, from_attributes=True)
     return fact
 

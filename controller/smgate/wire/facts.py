@@ -72,6 +72,8 @@ class Layout(Message, frozen=True, kw_only=True):
     hidden_size: Count = 0
     intermediate_size: Count = 0
     top_k: Count = 0
+    expert_layers: Count | msgspec.UnsetType = msgspec.UNSET
+    """Layers of the whole model that have routed experts; no part of the kernel key."""
 
 
 class Model(Message, frozen=True, kw_only=True):
