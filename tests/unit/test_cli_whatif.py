@@ -31,6 +31,7 @@ BODY = {
         "first_hold": "2027-01-15T03:30:00Z",
         "first_hold_by": "RolloutHalted",
         "hold_after_s": 1.5,
+        "exposed_unit_hours": 1.25,
     },
     "would": {"holds": 0, "first_hold": None, "first_hold_by": None, "hold_after_s": None},
     "caveat": "Facts are as they happened.",
@@ -49,8 +50,9 @@ def test_the_two_courses_are_told_side_by_side(tmp_path: Path) -> None:
     lines = told.out.splitlines()
     assert lines[1] == "units decided otherwise: 1"
     assert lines[4].split() == ["most", "units", "exposed", "2", "1"]
-    assert lines[5].split()[-2:] == ["RolloutHalted", "-"]
-    assert lines[6].split()[-3:] == ["1.5", "s", "-"]
-    assert lines[9].split()[1:] == ["flashinfer_mxfp4", "(granted)", "marlin", "(exposure_limit)"]
+    assert lines[5].split() == ["unit-hours", "exposed", "1.2", "-"]
+    assert lines[6].split()[-2:] == ["RolloutHalted", "-"]
+    assert lines[7].split()[-3:] == ["1.5", "s", "-"]
+    assert lines[10].split()[1:] == ["flashinfer_mxfp4", "(granted)", "marlin", "(exposure_limit)"]
     assert "1 rulings have no meaning" in told.out
     assert lines[-1] == "Facts are as they happened."

@@ -22,6 +22,7 @@ def lines(body: output.Row) -> list[str]:
             [
                 ["", "THEN", "WOULD"],
                 ["most units exposed", _most(samples, "then"), _most(samples, "would")],
+                ["unit-hours exposed", _hours(body.get("then")), _hours(body.get("would"))],
                 ["first hold", _hold(body.get("then")), _hold(body.get("would"))],
                 ["after the bad sign", _after(body.get("then")), _after(body.get("would"))],
             ]
@@ -45,6 +46,11 @@ def lines(body: output.Row) -> list[str]:
 def _most(samples: list[output.Row], course: str) -> str:
     counts = [one[course] for one in samples if isinstance(one.get(course), int)]
     return output.text_of(max(counts, default=None))
+
+
+def _hours(course: object) -> str:
+    hours = output.pick(course, "exposed_unit_hours")
+    return f"{hours:.1f}" if isinstance(hours, (int, float)) else "-"
 
 
 def _hold(course: object) -> str:

@@ -6,8 +6,9 @@ decided again. So servers still report what they did under the decisions that we
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final
 
 from smgate.domain import decisions, evolve, exposure, facts, planner, policy, rulings, why
@@ -40,6 +41,7 @@ CAVEAT: Final = (
     "decisions is not in them."
 )
 Said = tuple[str, str | None, str]
+US_PER_HOUR: Final = 3_600_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,13 +50,30 @@ class Course:
 
     fleet: Fleet
     told: dict[str, list[Said]] = field(default_factory=dict)
+    told_us: dict[str, list[int]] = field(default_factory=dict)
+    """When each of `told` was told."""
+    exposed: set[str] = field(default_factory=set)
+    """Units that the decisions let run the target: what servers report is of the real course."""
+    exposed_unit_us: int = 0
+    """Microseconds that each of them was, summed."""
+    reached_us: int = 0
     holds: list[tuple[int, Event]] = field(default_factory=list)
     planner: planner.Planner = field(default_factory=planner.Planner)
     due_us: int | None = None
 
+    def __post_init__(self) -> None:
+        self.reached_us = self.fleet.now_us
+        self._look(self.fleet.units)
+
     def take(self, recorded: Recorded) -> None:
         """One event, at the end of this course."""
-        evolve.evolve(self.fleet, replace(recorded, position=self.fleet.position + 1))
+        self.reach(recorded.at_us)
+        fleet, before = self.fleet, self.fleet.position
+        evolve.evolve(fleet, replace(recorded, position=before + 1))
+        if isinstance(recorded.event, rulings.GatePublished):
+            self._look(fleet.units)  # another target may be another exposure for each
+        else:
+            self._look(n for n, _ in takewhile(_after(before), reversed(fleet.touched.items())))
         event = recorded.event
         if isinstance(event, HOLDS):
             self.holds.append((recorded.at_us, event))
@@ -63,6 +82,22 @@ class Course:
             steps = self.told.setdefault(event.unit, [])
             if not steps or steps[-1] != said:
                 steps.append(said)
+                self.told_us.setdefault(event.unit, []).append(recorded.at_us)
+
+    def reach(self, now_us: int) -> None:
+        """Time passes: what is exposed stays so until then."""
+        self.exposed_unit_us += len(self.exposed) * max(0, now_us - self.reached_us)
+        self.reached_us = max(self.reached_us, now_us)
+
+    def _look(self, names: Iterable[str]) -> None:
+        for name in names:
+            unit = self.fleet.units[name]
+            may = unit.live and (
+                unit.grant is not None
+                or unit.adoption == "adopted"
+                or exposure.told_target(self.fleet, unit)
+            )
+            (self.exposed.add if may else self.exposed.discard)(name)
 
     def decide(self, event: Event, now_us: int) -> None:
         """Take in what this course's leader decides."""
@@ -94,18 +129,9 @@ class Course:
         while self.due_us is not None and self.due_us < now_us:
             self.settle(self.due_us)
 
-    @property
-    def exposed(self) -> int:
-        """Units that the decisions let run the target: what servers report is of the real course."""
-        return sum(
-            unit.live
-            and (
-                unit.grant is not None
-                or unit.adoption == "adopted"
-                or exposure.told_target(self.fleet, unit)
-            )
-            for unit in self.fleet.units.values()
-        )
+
+def _after(position: int) -> Callable[[tuple[str, int]], bool]:
+    return lambda item: item[1] > position
 
 
 def decided(recorded: Recorded) -> bool:
@@ -152,6 +178,8 @@ def compare(
         else:
             passed_over += 1
     tried.settle(max(last_us, tried.fleet.now_us))
+    for course in (real, tried):
+        course.reach(last_us)
     samples.append(_sample(real, tried, last_us))
     return {
         "since_position": since_position,
@@ -161,8 +189,8 @@ def compare(
         **_differences(real, tried),
         "exposed_units": samples,
         "first_bad_sign": None if bad_us is None else why.iso(bad_us),
-        "then": _held(real, bad_us),
-        "would": _held(tried, bad_us),
+        "then": _course(real, bad_us),
+        "would": _course(tried, bad_us),
         "caveat": CAVEAT,
     }
 
@@ -194,30 +222,37 @@ def _bad(event: Event) -> bool:
 
 
 def _sample(real: Course, tried: Course, at_us: int) -> dict[str, Any]:
-    return {"at": why.iso(at_us), "then": real.exposed, "would": tried.exposed}
+    return {"at": why.iso(at_us), "then": len(real.exposed), "would": len(tried.exposed)}
 
 
 def _differences(real: Course, tried: Course) -> dict[str, Any]:
-    rows = []
-    for unit in sorted(real.told.keys() | tried.told.keys()):
-        then, would = real.told.get(unit, []), tried.told.get(unit, [])
-        if then != would:
-            rows.append({"unit": unit, "then": _steps(then), "would": _steps(would)})
+    rows = [
+        {"unit": unit, "then": _steps(real, unit), "would": _steps(tried, unit)}
+        for unit in sorted(real.told.keys() | tried.told.keys())
+        if real.told.get(unit, []) != tried.told.get(unit, [])
+    ]
     return {"differing_units": len(rows), "differing": rows}
 
 
-def _steps(steps: list[Said]) -> list[dict[str, str | None]]:
-    return [{"form": form, "value": value, "code": code} for form, value, code in steps]
+def _steps(course: Course, unit: str) -> list[dict[str, str | None]]:
+    told = zip(course.told.get(unit, ()), course.told_us.get(unit, ()), strict=True)
+    return [
+        {"at": why.iso(at_us), "form": form, "value": value, "code": code}
+        for (form, value, code), at_us in told
+    ]
 
 
-def _held(course: Course, bad_us: int | None) -> dict[str, Any]:
+def _course(course: Course, bad_us: int | None) -> dict[str, Any]:
+    """How long units were exposed, when it held, and how long after the first bad sign."""
     first = course.holds[0] if course.holds else None
-    after_s = None
-    if first is not None and bad_us is not None and first[0] >= bad_us:
-        after_s = (first[0] - bad_us) / 1_000_000
+    answers = (at_us for at_us, _ in course.holds if bad_us is not None and at_us >= bad_us)
+    answered_us = next(answers, None)
     return {
+        "exposed_unit_hours": round(course.exposed_unit_us / US_PER_HOUR, 3),
         "holds": len(course.holds),
         "first_hold": None if first is None else why.iso(first[0]),
         "first_hold_by": None if first is None else type(first[1]).__name__,
-        "hold_after_s": after_s,
+        "hold_after_s": None
+        if answered_us is None or bad_us is None
+        else (answered_us - bad_us) / 1_000_000,
     }

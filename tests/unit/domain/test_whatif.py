@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests import given
 
-from smgate.domain import evolve, policy, whatif
+from smgate.domain import evolve, policy, whatif, why
 
 
 def tried(fleet, position, **numbers):
@@ -89,3 +89,35 @@ def test_timers_stand_still_while_nobody_led(away_s):
     shown = tried(fleet, begun)
     assert shown["differing"] == []
     assert shown["then"] == shown["would"]
+
+
+def test_exposure_is_the_hours_that_each_unit_was_let_run_the_target():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node("a", "b")
+    for node in "ab":
+        fleet.launch(node)
+    begun = fleet.state.position
+    fleet.later(1800)
+    fleet.rollout(waves=(policy.Wave(percent=100),))
+    fleet.later(3600)
+    fleet.orders(given.commands.PinUnit(unit="a", direction="off", reason="mine"))
+    fleet.later(1800)
+    fleet.node("z")  # something at the end, to which the two are compared
+    shown = tried(fleet, begun, exposure_limit_units=1)
+    assert shown["then"]["exposed_unit_hours"] == 1 + 1.5
+    assert shown["would"]["exposed_unit_hours"] == 1.5, "one at a time, all the while"
+
+
+def test_each_step_says_when_and_a_hold_is_counted_from_the_bad_sign_on():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.granted("a", waves=(policy.Wave(count=1),))
+    begun, start_us = fleet.state.position, fleet.now_us
+    fleet.orders(given.commands.HaltRollout(rollout="r1", reason="by hand, before any bad sign"))
+    fleet.later(60)
+    fleet.node("p9", pool=True)
+    fleet.check("p9", outcome="failed")
+    shown = tried(fleet, begun, exposure_limit_units=0)
+    assert shown["then"]["first_hold"] == why.iso(start_us)
+    assert shown["then"]["hold_after_s"] == 0, "the halt before it was no answer to it"
+    times = [step["at"] for row in shown["differing"] for step in (*row["then"], *row["would"])]
+    assert all(one >= why.iso(start_us) for one in times)
