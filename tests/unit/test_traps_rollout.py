@@ -77,6 +77,7 @@ def test_trap_t05_after_a_failing_canary_no_node_of_the_next_wave_is_offered_the
         fleet.restarts(node)
         assert (fleet.decided(node).value == given.TARGET) is not fails
     assert len(fleet.seen(decisions.WaveOpened)) == (1 if fails else 2)
+    assert fleet.phase() == ("halted" if fails else "running")
 
 
 # T6: no data passed
