@@ -121,10 +121,12 @@ def never_heard_of(fleet):
 
 
 def no_gpu(fleet):
+    fleet.node("x", gpus=())
     fleet.launch("x", platform="none", gpus=(), settled=False)
 
 
 def hands_off(fleet):
+    fleet.node("x")
     fleet.launch("x", asked_runner="triton", asked_runner_in="argv")
 
 
@@ -134,6 +136,7 @@ def other_sm(fleet):
 
 
 def superseded(fleet):
+    fleet.node("x")
     fleet.launch("x", gpus=(given.values.Gpu(uuid="GPU-a", sm="10.7"),))
 
 
