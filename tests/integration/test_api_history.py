@@ -163,3 +163,33 @@ def test_a_plan_is_looked_at_by_anybody_and_nothing_is_appended(bench: cb.Bench)
     assert (bad.status_code, bad.json()["error"]["code"]) == (422, "bad_policy")
     odd = bench.http.post("/v1/rollouts/plan", headers=viewer, json={"plan": plan, "x": 1})
     assert (odd.status_code, odd.json()["error"]["code"]) == (422, "bad_plan")
+
+
+def test_what_people_ordered_is_found_by_person_type_and_time(bench: cb.Bench) -> None:
+    two_servers(bench)
+    alice, bob = bench.token("approver", "alice"), bench.token("approver", "bob")
+    bench.command(bob, "freeze_declare", id="holiday")
+    bench.command(alice, "freeze_lift", id="holiday")
+    viewer = bench.token("viewer")
+    rows = bench.get(viewer, "log/rulings")["items"]
+    assert [row["type"] for row in rows][-3:] == ["pin_set", "freeze_declared", "freeze_lifted"]
+    assert {"by": "bob", "author": None}.items() <= rows[-2].items()
+    assert rows[-2]["reason"] == rows[-2]["data"]["reason"]
+    of_alice = bench.get(viewer, "log/rulings?by=alice")["items"]
+    assert {row["by"] for row in of_alice} == {"alice"}
+    assert [row["type"] for row in of_alice] == ["pin_set", "freeze_lifted"]
+    lifted = bench.get(viewer, "log/rulings?type=freeze_lifted")["items"]
+    assert [row["by"] for row in lifted] == ["alice"]
+    since = bench.get(viewer, f"log/rulings?since={rows[-2]['position']}")["items"]
+    assert since == rows[-2:]
+    newest = bench.get(viewer, "log/rulings?limit=1")
+    assert (newest["items"], newest["left_out"]) == (rows[-1:], len(rows) - 1)
+
+
+def test_an_approval_is_found_with_who_had_proposed_it(bench: cb.Bench) -> None:
+    plan = {"id": "r1", "gate": cb.GATE, "sm": "10.7", "waves": [{"count": 1}]}
+    bench.command(bench.token("operator", "alice"), "rollout_propose", plan=plan)
+    bench.command(bench.token("approver", "bob"), "rollout_approve", rollout="r1")
+    path = "log/rulings?type=rollout_approved"
+    [row] = bench.get(bench.token("viewer"), path)["items"]
+    assert (row["by"], row["author"]) == ("bob", "alice")

@@ -317,3 +317,26 @@ def test_a_history_is_a_table_and_says_what_it_leaves_out(api: FakeApi) -> None:
     ]
     assert "4 earlier ones are not shown" in told.err
     assert api.requests[-1].query == {"limit": "1", "since": "70"}
+
+
+def test_what_people_ordered_is_a_table_with_the_reason_beside_it(api: FakeApi) -> None:
+    row = {
+        "position": 77,
+        "at": "2027-01-15T03:00:00.000000Z",
+        "by": "alice",
+        "author": None,
+        "type": "pin_set",
+        "reason": "wrong answers",
+        "data": {"unit": "k3", "direction": "off", "reason": "wrong answers"},
+    }
+    api.routes["GET /v1/log/rulings"] = (200, {"items": [row], "left_out": 2, "position": 812})
+    told = Cli(api.url)("log", "rulings", "--by", "alice", "--type", "pin_set", "--since", "70")
+    assert told.code == 0
+    heading, line = told.out.splitlines()
+    assert heading.split() == ["POSITION", "AT", "BY", "RULING", "WHAT", "REASON"]
+    assert line.split("  ")[-1] == "wrong answers"
+    assert "unit=k3, direction=off" in line
+    assert line.count("wrong answers") == 1
+    assert "2 earlier ones" in told.err
+    asked = {"by": "alice", "type": "pin_set", "since": "70", "limit": "100"}
+    assert api.requests[-1].query == asked

@@ -58,6 +58,9 @@ def plain(hint):
         return plain(typing.get_args(hint)[0])
     if origin is typing.Literal:
         return ("one of", *sorted(map(str, typing.get_args(hint))))
+    if msgspec.UnsetType in typing.get_args(hint):  # left out by agents from before it was there
+        (left,) = (part for part in typing.get_args(hint) if part is not msgspec.UnsetType)
+        return plain(left)
     if origin in (typing.Union, types.UnionType):
         return ("any of", *sorted(str(plain(part)) for part in typing.get_args(hint)))
     if origin is not None:
@@ -74,7 +77,9 @@ def wire_shape(kind):
         else:
             default = field.default
         if isinstance(default, msgspec.Struct):
-            default = msgspec.to_builtins(default)
+            zeros = {n: 0 for n, v in msgspec.structs.asdict(default).items() if v is msgspec.UNSET}
+            default = {**msgspec.to_builtins(default), **zeros}
+        default = 0 if default is msgspec.UNSET else default
         missing = default is msgspec.NODEFAULT
         shape[field.name] = (plain(hints[field.name]), "required" if missing else default)
     return shape

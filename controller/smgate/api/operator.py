@@ -23,6 +23,8 @@ Commander = Annotated[credentials.Credential, fastapi.Depends(auth.commander)]
 Admin = Annotated[credentials.Credential, fastapi.Depends(auth.admin)]
 Service = Annotated[services.Service, fastapi.Depends(auth.service_of)]
 At = Annotated[str | None, fastapi.Query(max_length=64)]
+Filter = Annotated[str | None, fastapi.Query(max_length=120)]
+OfType = Annotated[str | None, fastapi.Query(max_length=80, alias="type")]
 After = Annotated[int, fastapi.Query(ge=0, le=1 << 53)]
 Limit = Annotated[int, fastapi.Query(ge=1, le=1000)]
 
@@ -161,6 +163,20 @@ async def events(
 ) -> fastapi.Response:
     """The log from a position on."""
     return await _answer(lambda: service.queries.events(after=after, limit=limit))
+
+
+@router.get("/log/rulings")
+async def rulings(
+    _: Viewer,
+    service: Service,
+    by: Filter = None,
+    kind: OfType = None,
+    since: At = None,
+    limit: Limit = 100,
+) -> fastapi.Response:
+    """What people ordered: by whom, of which type, since when."""
+    queries = service.queries
+    return await _answer(lambda: queries.rulings(by=by, kind=kind, since=since, limit=limit))
 
 
 @router.get("/log/head")

@@ -10,7 +10,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from smgate import client
-from smgate.cli import exit_codes, failures, offline, output, session as sessions, verbs
+from smgate.cli import (
+    asks,
+    exit_codes,
+    failures,
+    offline,
+    output,
+    session as sessions,
+    unit_rows,
+    verbs,
+)
 
 NOUN: Final = verbs.noun("log", "The event log.")
 PAGE: Final = 500
@@ -139,6 +148,56 @@ def _print(session: sessions.Session, items: list[output.Row], *, headers: bool)
             shown = output.Style(format=style.format, headers=headers)
             for line in output.table_lines(items, TABLE, shown):
                 console.data(line)
+
+
+RULINGS: Final = output.Table(
+    noun="rulings",
+    name="position",
+    columns=(
+        output.Column("POSITION", "position"),
+        output.Column("AT", "at"),
+        output.Column("BY", "by"),
+        output.Column("RULING", "type"),
+        output.Column("WHAT", lambda row: _what({"data": _without_reason(row)}), most=60),
+        output.Column("REASON", "reason", most=60),
+        output.Column("AUTHOR", "author", wide=True),
+    ),
+)
+
+
+def _without_reason(row: output.Row) -> output.Row:
+    data = row.get("data")
+    return {k: v for k, v in data.items() if k != "reason"} if isinstance(data, dict) else {}
+
+
+@verbs.reads(
+    NOUN,
+    "rulings",
+    examples=[
+        "smgate log rulings --since 2027-03-01T00:00:00Z",
+        "smgate log rulings --by alice --limit 20",
+        "smgate log rulings --type pin_set -o jsonl",
+    ],
+)
+def rulings(
+    by: Annotated[str | None, typer.Option("--by", help="Only this person's.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", help="Only this type, such as rollout_approved.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="From this log position or ISO time on.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1000, help="At most so many, the newest.")
+    ] = 100,
+) -> asks.Listing:
+    """List what people ordered, and why, in the order of the log, the newest last."""
+    return asks.Listing(
+        path=client.path("log", "rulings"),
+        table=RULINGS,
+        parameters={"by": by, "type": kind, "since": since, "limit": limit},
+        notes=unit_rows.left_out,
+    )
 
 
 @verbs.does(

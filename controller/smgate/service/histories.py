@@ -70,3 +70,50 @@ def arrived_later(
                 kept.append({**history.row(recorded), **happened})
         position = page[-1].position
     return {"arrived_later": kept, "arrived_later_looked_through": position}
+
+
+def rulings(
+    store: port.Store, *, by: str | None, kind: str | None, after: int, limit: int
+) -> dict[str, Any]:
+    """The newest `limit` rulings of people behind a position, in log order.
+
+    Args:
+        store: the log; people's rulings are one stream of it.
+        by: only this person's.
+        kind: only events of this type, such as `pin_set`.
+        after: a position.
+        limit: how many are shown.
+    """
+    actor = None if by is None else records.operator_actor(by)
+    kept: collections.deque[port.StoredRecord] = collections.deque(maxlen=limit)
+    found, version = 0, 0
+    while page := store.read_stream(records.OPERATORS, after_version=version, limit=PAGE):
+        version = page[-1].version
+        wanted = [
+            record
+            for record in page
+            if record.position > after
+            and actor in (None, record.actor)
+            and kind in (None, record.type)
+        ]
+        found += len(wanted)
+        kept.extend(wanted)
+    return {
+        "apiVersion": "v1",
+        "items": [_ruling(record) for record in kept],
+        "left_out": found - len(kept),
+        "position": store.head().position,
+    }
+
+
+def _ruling(record: port.StoredRecord) -> dict[str, Any]:
+    data = msgspec.json.decode(record.data)
+    return {
+        "position": record.position,
+        "at": why.iso(record.recorded_at_us),
+        "by": record.actor.partition(":")[2] or record.actor,
+        "author": record.counter_actor and record.counter_actor.partition(":")[2],
+        "type": record.type,
+        "reason": data.get("reason"),
+        "data": data,
+    }

@@ -185,6 +185,14 @@ class Queries:
         listed = [_event(record) for record in page]
         return _listing(listed, page[-1].position if page else after)
 
+    def rulings(self, *, by: str | None, kind: str | None, since: str | None, limit: int) -> Row:
+        """What people ordered, in log order, the newest last."""
+        position, now_us = (0, None) if since is None else self._moment(since)
+        after = position - 1 if since is not None and now_us is None else position
+        return histories.rulings(
+            self._store, by=by, kind=kind, after=after, limit=min(limit, EVENTS_MAX)
+        )
+
     def head(self) -> Row:
         """The end of the log: keep it elsewhere, and the log can be checked against it later."""
         head = self._store.head()
