@@ -221,6 +221,7 @@ class Fleet(RuleBasedStateMachine):
                 commands.IncludeUnit,
                 commands.UnpinUnit,
                 commands.AdoptFlag,
+                commands.ClearMemory,
                 commands.AcceptUnit,
                 commands.TakeBackUnit,
                 commands.ReleaseUnit,

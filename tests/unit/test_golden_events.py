@@ -70,6 +70,7 @@ HISTORY = [
     "adopted",
     "adoption_decided",
     "flag_adopted",
+    "memory_cleared",
     "unit_excluded",
     "unit_included",
     "pin_set",

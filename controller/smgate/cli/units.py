@@ -213,6 +213,17 @@ def adopt_flag(unit: UnitName) -> asks.Change:
 
 @verbs.changes(
     NOUN,
+    "clear-memory",
+    "unit_clear_memory",
+    examples=["smgate unit clear-memory k3-prod-07 --reason 'GPU 3 was replaced, burn-in passed'"],
+)
+def clear_memory(unit: UnitName) -> asks.Change:
+    """Forget what went wrong in service on a unit's GPUs: the target may be offered there again."""
+    return _change(unit, f"What went wrong in service on the GPUs of {unit} is forgotten.")
+
+
+@verbs.changes(
+    NOUN,
     "release",
     "unit_release",
     asks_first=True,

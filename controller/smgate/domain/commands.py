@@ -204,6 +204,15 @@ class ReleaseUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClearMemory:
+    """Forget what went wrong in service on a unit's GPUs: they were repaired."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclareFreeze:
     """Start nothing until it is lifted."""
 
@@ -327,6 +336,7 @@ Command = (
     | PinUnit
     | UnpinUnit
     | AdoptFlag
+    | ClearMemory
     | AcceptUnit
     | TakeBackUnit
     | ReleaseUnit
@@ -364,6 +374,7 @@ NAMES: Final[dict[str, type]] = {
     "unit_accept": AcceptUnit,
     "unit_take_back": TakeBackUnit,
     "unit_release": ReleaseUnit,
+    "unit_clear_memory": ClearMemory,
     "freeze_declare": DeclareFreeze,
     "freeze_lift": LiftFreeze,
     "breaker_reset": ResetBreaker,
@@ -382,10 +393,7 @@ NAMES: Final[dict[str, type]] = {
 
 def direction_of(command: Command) -> Direction:
     """Which way a command goes; for three of them it depends on what is asked."""
-    if isinstance(command, SetGateMode) and command.mode == "observe":
-        return "narrows"
-    if isinstance(command, PinUnit) and command.direction == "off":
-        return "narrows"
-    if isinstance(command, RuleBuild) and command.ruling == "confirmed":
-        return "narrows"
-    return command.DIRECTION
+    observes = isinstance(command, SetGateMode) and command.mode == "observe"
+    pins_off = isinstance(command, PinUnit) and command.direction == "off"
+    confirms = isinstance(command, RuleBuild) and command.ruling == "confirmed"
+    return "narrows" if observes or pins_off or confirms else command.DIRECTION

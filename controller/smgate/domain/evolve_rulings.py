@@ -8,7 +8,7 @@ from typing import Any
 from smgate.domain import evolve_checks, matching, rulings, takeover
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
-from smgate.domain.state import Fleet, Grant, Phase, Rollout
+from smgate.domain.state import IN_SERVICE, Fleet, Grant, Phase, Rollout
 from smgate.domain.state_nodes import Node
 
 Handler = Callable[[Fleet, Recorded, Any], None]
@@ -98,6 +98,14 @@ def _pin_removed(fleet: Fleet, recorded: Recorded, event: rulings.PinRemoved) ->
 
 def _flag_adopted(fleet: Fleet, recorded: Recorded, event: rulings.FlagAdopted) -> None:
     unit_of(fleet, event.unit, recorded.position).flag_adopted = True
+
+
+def _memory_cleared(fleet: Fleet, recorded: Recorded, event: rulings.MemoryCleared) -> None:
+    for uuid in event.gpu_uuids:
+        for key in event.kernel_keys:
+            memory = fleet.gpu_memory.get((uuid, key))
+            if memory is not None and memory[0] in IN_SERVICE:
+                del fleet.gpu_memory[(uuid, key)]
 
 
 def _adoption_decided(fleet: Fleet, recorded: Recorded, event: rulings.AdoptionDecided) -> None:
@@ -216,6 +224,7 @@ HANDLERS: dict[type, Handler] = {
     rulings.PinSet: _pin_set,
     rulings.PinRemoved: _pin_removed,
     rulings.FlagAdopted: _flag_adopted,
+    rulings.MemoryCleared: _memory_cleared,
     rulings.AdoptionDecided: _adoption_decided,
     rulings.OverrideReleased: _override_released,
     rulings.FreezeDeclared: _freeze_declared,

@@ -25,10 +25,13 @@ NEXT_STEPS: Final = {
     "pinned_off": "smgate unit unpin {unit}",
     "known_issue": "Use a build the issue does not match, or smgate issue withdraw {issue}.",
     "self_test_failed": "Look at the failed check: smgate build why {key}; replace the node or the build.",
-    "rolled_back_here": "Use another build on these GPUs.",
-    "unit_disagreed_here": "Make all ranks start the same image and arguments, then restart the unit.",
+    "rolled_back_here": "Use another build on these GPUs; once they are repaired: "
+    "smgate unit clear-memory {unit}.",
+    "unit_disagreed_here": "Make all ranks start the same image and arguments, then "
+    "smgate unit clear-memory {unit}.",
     "build_failed": "Use another build; this one is wrong on this SM.",
-    "fault_in_service": "Look at the Xid or the crashes on this node; use another build.",
+    "fault_in_service": "Look at the Xid or the crashes on this node; use another build, or once it is "
+    "repaired: smgate unit clear-memory {unit}.",
     "pinned_on": "smgate unit unpin {unit} returns it to the rules.",
     "baseline_sm": "Nothing: SGLang serves this SM with the target by itself.",
     "granted": "Nothing. To take it away: smgate unit pin {unit} off.",

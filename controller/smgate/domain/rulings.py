@@ -163,6 +163,16 @@ class FlagAdopted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCleared:
+    """What went wrong in service on these GPUs with these kernel keys is forgotten."""
+
+    unit: str
+    gpu_uuids: tuple[str, ...]
+    kernel_keys: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionDecided:
     """A person ruled on a unit that was first seen already on the target."""
 
@@ -331,6 +341,7 @@ Ruling = (
     | PinSet
     | PinRemoved
     | FlagAdopted
+    | MemoryCleared
     | AdoptionDecided
     | OverrideReleased
     | FreezeDeclared

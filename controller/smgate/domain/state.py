@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, KeysView
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.facts import LaunchPlanned, OverrideApplied
@@ -24,6 +24,8 @@ from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, Wan
 from smgate.domain.state_nodes import Instance, Node
 from smgate.domain.values import GivenFor, Mode, Model
 
+IN_SERVICE: Final = ("fault_in_service", "rolled_back_here", "unit_disagreed_here")
+"""Codes of what servers did on GPUs; what a check found there has another."""
 Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
 
 

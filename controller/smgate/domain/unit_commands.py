@@ -8,7 +8,7 @@ from typing import Any, Final
 from smgate.domain import commands, context, exposure, rulings
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Unit
+from smgate.domain.state import IN_SERVICE, Fleet, Unit
 
 
 def find_unit(fleet: Fleet, text: str) -> Unit:
@@ -75,6 +75,27 @@ def _pin(fleet: Fleet, command: commands.PinUnit, by: str) -> tuple[Event, ...]:
 def _unpin(fleet: Fleet, command: commands.UnpinUnit, by: str) -> tuple[Event, ...]:
     unit = find_unit(fleet, command.unit)
     return () if unit.pin is None else (rulings.PinRemoved(unit=unit.id, reason=command.reason),)
+
+
+def _clear_memory(fleet: Fleet, command: commands.ClearMemory, by: str) -> tuple[Event, ...]:
+    """What a check found is no matter of this: it is measured anew (`build rule --as cleared`)."""
+    unit = find_unit(fleet, command.unit)
+    gpus = {uuid for rank in unit.known_ranks.values() for uuid in rank.gpu_uuids}
+    found = sorted(
+        (uuid, key)
+        for (uuid, key), (code, _) in fleet.gpu_memory.items()
+        if uuid in gpus and code in IN_SERVICE
+    )
+    if not found:
+        return ()
+    return (
+        rulings.MemoryCleared(
+            unit=unit.id,
+            gpu_uuids=tuple(dict.fromkeys(uuid for uuid, _ in found)),
+            kernel_keys=tuple(sorted({key for _, key in found})),
+            reason=command.reason,
+        ),
+    )
 
 
 def _adopt_flag(fleet: Fleet, command: commands.AdoptFlag, by: str) -> tuple[Event, ...]:
@@ -166,6 +187,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     commands.PinUnit: _pin,
     commands.UnpinUnit: _unpin,
     commands.AdoptFlag: _adopt_flag,
+    commands.ClearMemory: _clear_memory,
     commands.AcceptUnit: _accept,
     commands.TakeBackUnit: _take_back,
     commands.ReleaseUnit: _release,

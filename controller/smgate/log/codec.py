@@ -46,6 +46,7 @@ NAMES: Final[dict[str, type]] = {
     "pin_set": rulings.PinSet,
     "pin_removed": rulings.PinRemoved,
     "flag_adopted": rulings.FlagAdopted,
+    "memory_cleared": rulings.MemoryCleared,
     "adoption_decided": rulings.AdoptionDecided,
     "override_released": rulings.OverrideReleased,
     "freeze_declared": rulings.FreezeDeclared,
