@@ -85,11 +85,15 @@ def delivered_wrong(unit: Unit, instance: Instance) -> bool:
 
 def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
     live = unit.live_instances()
-    if any(i.fallback is not None for i in unit.instances.values()):
+    fell_back = wrong = False
+    for instance in unit.instances.values():
+        fell_back = fell_back or instance.fallback is not None
+        # One that died of it says so until the next launch: a crash loop is one alarm, not many.
+        told = instance.live or instance.failed
+        wrong = wrong or (told and delivered_wrong(unit, instance))
+    if fell_back:
         yield "memory_fallback"
-    # One that died of it says so until the next launch: a crash loop is one alarm, not many.
-    told = (i for i in unit.instances.values() if i.live or i.failed)
-    if any(delivered_wrong(unit, i) for i in told):
+    if wrong:
         yield "override_not_in_effect"
     if exposure.uncontrolled(fleet, unit):
         yield "uncontrolled"

@@ -29,7 +29,10 @@ def is_candidate(fleet: Fleet, sm: str | None) -> bool:
 
 def runs_target(fleet: Fleet, unit: Unit) -> bool:
     """True if a live rank attested the target pair."""
-    return any(readings.on_target(fleet, i) for i in unit.live_instances())
+    for instance in unit.instances.values():
+        if instance.live and readings.on_target(fleet, instance):
+            return True
+    return False
 
 
 def asks_target(fleet: Fleet, unit: Unit) -> bool:

@@ -46,7 +46,9 @@ def disagreements(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     for name in names:
         unit = fleet.units[name]
         launch = unit.launch
-        if launch is None or launch.launch_ids == unit.disagreed_launch_ids:
+        if launch is None or len(unit.instances) < 2:  # noqa: PLR2004  one agrees with itself
+            continue
+        if launch.launch_ids == unit.disagreed_launch_ids:
             continue
         ranks = [launch.ranks[n] for n in sorted(launch.ranks)]
         pairs: set[Pair] = {
@@ -73,7 +75,7 @@ def endings(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     found: list[Event] = []
     for name in names:
         unit = fleet.units[name]
-        if unit.grant is None:
+        if unit.grant is None or not _in_question(fleet, unit):
             continue
         ctx = context.of_unit(fleet, unit, now_us)
         for grant in unit.grants:
@@ -90,6 +92,24 @@ def endings(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
                 )
             )
     return found
+
+
+def _in_question(fleet: Fleet, unit: Unit) -> bool:
+    """False of most: nothing of what can end a grant is there at all."""
+    return (
+        unit.pin is not None
+        or bool(fleet.gpu_memory)
+        or any(one.unhealthy_led_us is not None for one in unit.instances.values())
+        or any(
+            grant.failed_exits or any(_failed(fleet, key) for key in grant.kernel_keys)
+            for grant in unit.grants
+        )
+    )
+
+
+def _failed(fleet: Fleet, key: str) -> bool:
+    evidence = fleet.keys.get(key)
+    return evidence is not None and evidence.standing == "failed"
 
 
 def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
@@ -111,8 +131,7 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
             memory = ctx.fleet.gpu_memory.get((uuid, key))
             if memory is not None:
                 return memory[0], rules_end.MEMORY_SENTENCES[memory[0]]
-        evidence = ctx.fleet.keys.get(key)
-        if evidence is not None and evidence.standing == "failed":
+        if _failed(ctx.fleet, key):
             return "build_failed", rules_end.failed_sentence(key)
     return None, ""
 

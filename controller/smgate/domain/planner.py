@@ -13,12 +13,13 @@ test holds that planning a unit again takes as many steps in a large fleet as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from smgate.domain import (
     alarms,
+    alike,
     break_glass,
     decisions,
     drains,
@@ -58,6 +59,8 @@ class Look:
     units: Sequence[str]
     held: alarms.Held = field(default_factory=alarms.Held)
     timers: waits.Timers = field(default_factory=waits.Timers)
+    alike: bool = False
+    """Whether units that are alike may be asked about once."""
     needs: dict[str, drains.Need] = field(default_factory=dict)
     """Units that must be restarted onto the safe value; right from the stage of the drains on."""
 
@@ -117,11 +120,29 @@ def launch_ready(fleet: Fleet, unit: Unit, now_us: int) -> bool:
     return launch.complete or waited >= fleet.policy.gather_s * SECOND_US
 
 
+def _once(fleet: Fleet) -> Says:
+    """`rules.says`, asked once for units that are alike."""
+    likeness = alike.Alike(fleet)
+    kept: dict[Hashable, rules.Said] = {}
+
+    def says(fleet: Fleet, unit: Unit, now_us: int) -> rules.Said:
+        like = likeness.of(unit)
+        if like is None:
+            return rules.says(fleet, unit, now_us)
+        said = kept.get(like)
+        if said is None:
+            said = kept[like] = rules.says(fleet, unit, now_us)
+        return said._replace(nodes=(unit.known_ranks[0].node,))
+
+    return says
+
+
 def _overrides(look: Look) -> list[Event]:
+    says = _once(look.fleet) if look.alike and len(look.units) > 1 else rules.says
     found: list[Event] = []
     flying: dict[str, int] = {}
     for name in look.units:
-        event = override_for(look.fleet, look.fleet.units[name], look.now_us)
+        event = override_for(look.fleet, look.fleet.units[name], look.now_us, says=says)
         if event is not None and _has_place(look.fleet, event, flying):
             found.append(event)
     return found
@@ -141,7 +162,12 @@ def _has_place(fleet: Fleet, event: decisions.OverrideSet, flying: dict[str, int
     return flying[name] <= places or rollout.phase == "completed"
 
 
-def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet | None:
+Says = Callable[[Fleet, Unit, int], rules.Said]
+
+
+def override_for(
+    fleet: Fleet, unit: Unit, now_us: int, *, says: Says = rules.says
+) -> decisions.OverrideSet | None:
     """The `override_set` this unit needs now, or None if what it was told still holds."""
     if not unit.live:
         return None
@@ -161,7 +187,7 @@ def override_for(fleet: Fleet, unit: Unit, now_us: int) -> decisions.OverrideSet
                 as_of_position=fleet.position,
                 now_us=now_us,
             )
-    if rules.stands(fleet, unit, now_us):
+    if unit.override is not None and says(fleet, unit, now_us) == rules.said(unit.override):
         return None
     return replace(rules.decide_unit(fleet, unit.id, now_us).event, launch_ids=())
 
@@ -243,7 +269,9 @@ class _Common:
 def _common(fleet: Fleet, now_us: int) -> _Common:
     running = [r for _, r in sorted(fleet.rollouts.items()) if r.phase == "running"]
     limits: list[object] = [
-        r.plan.id for r in running if exposure.in_flight(fleet, r) >= r.plan.max_in_flight
+        name
+        for name, r in sorted(fleet.rollouts.items())
+        if exposure.in_flight(fleet, r) >= r.plan.max_in_flight
     ]
     limit = fleet.policy.exposure_limit_units
     if limit is not None:
@@ -286,6 +314,7 @@ class Planner:
             held=self._held,
             timers=self._timers,
             needs=self._needs,
+            alike=True,
         )
         found = _plan(look)
         for name in units:

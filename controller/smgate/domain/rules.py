@@ -143,12 +143,10 @@ def said(event: OverrideSet) -> Said:
     )
 
 
-def stands(fleet: Fleet, unit: Unit, now_us: int) -> bool:
-    """True if the rules say now what the unit was told last. Most units, most of the time."""
-    if unit.override is None:
-        return False
+def says(fleet: Fleet, unit: Unit, now_us: int) -> Said:
+    """What the rules say of a unit now."""
     ctx = context.of_unit(fleet, unit, now_us)
-    return _said(ctx, answer(ctx)) == said(unit.override)
+    return _said(ctx, answer(ctx))
 
 
 def _said(ctx: Context, found: Answer) -> Said:

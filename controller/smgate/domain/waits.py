@@ -45,6 +45,8 @@ class Timers:
         for name in names:
             waiting = list(of_unit(fleet, fleet.units[name], now_us))
             before = self._of_unit.pop(name, frozenset())
+            if not waiting:
+                continue
             ends = (wait.due_led_us for wait in waiting)
             due = frozenset(at_us for at_us in ends if at_us is not None and at_us > led_us)
             if due:
