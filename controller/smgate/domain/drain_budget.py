@@ -36,8 +36,6 @@ def serves(fleet: Fleet, unit: Unit) -> bool:
         for instance in unit.instances.values()
         if (instance.launch_id in launch.launch_ids if launch is not None else instance.live)
     ]
-    if launch is not None and launch.decided is None:
-        return False
     if any(fleet.nodes[i.node].silent for i in current if i.node in fleet.nodes):
         return False
     return any(i.node_rank == 0 for i in current) and all(i.state == "serving" for i in current)

@@ -111,8 +111,8 @@ class Policy:
     episode_quiet_s: int = 300
     """An alarm closes when its cause was absent for this long."""
     max_units_down: int = 1
-    """Units of an SM that may be down at once, whoever took them down, while one more is restarted
-    onto the safe value."""
+    """Units of an SM that may be down at once while one of them is restarted onto the safe value,
+    whoever took down the others."""
     min_serving_share: float = 0.5
     """Share of an SM's live units that must serve while one is restarted onto the safe value. With
     one unit down at a time it protects small fleets only: the last server is never restarted."""

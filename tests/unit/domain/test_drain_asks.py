@@ -75,6 +75,17 @@ def test_a_person_who_withdraws_it_is_not_asked_again(fleet):
     assert drains.orders(fleet) == ["b"]
 
 
+def test_another_failure_of_the_key_is_another_question(fleet):
+    fleet.orders(commands.WithdrawChange(change=change(fleet).id, reason="tonight they serve"))
+    for node, ruling in (("p1", "cleared"), ("p2", "confirmed")):
+        fleet.check(node, outcome="failed")
+        rule = commands.RuleBuild(kernel_key=given.KEY, node=node, ruling=ruling, reason="seen")
+        fleet.orders(rule)
+    assert fleet.standing() == "failed"
+    assert len(fleet.seen(decisions.ChangeHeld)) == 2
+    assert change(fleet).open
+
+
 def test_one_whose_own_gpus_failed_restarts_without_asking():
     fleet = drains.fleet_on_target("a", "b", "c", "d")
     fleet.check("b", outcome="failed")

@@ -4,7 +4,7 @@ import pytest
 from tests import given
 from tests.given_drains import HOUR_S, ended, fleet_on_target, hook_ends, orders, pin_off, waiting
 
-from smgate.domain import commands, decisions, drain_budget, facts
+from smgate.domain import commands, decisions, drain_budget, drains, facts
 
 # What is ordered
 
@@ -166,6 +166,19 @@ def test_a_server_over_two_nodes_is_ordered_whole_and_for_every_rank():
     assert ended(fleet) == [("two", "safe")]
 
 
+def test_a_launch_that_is_not_decided_yet_is_let_come_up():
+    fleet = fleet_on_target("a", "b", "c")
+    whole = {"nnodes": 2, "unit_name": "two"}
+    fleet.node("m", "n")
+    fleet.launch("m", node_rank=0, settled=False, **whole)
+    fleet.launch("n", node_rank=1, **whole)
+    pin_off(fleet, "two")
+    fleet.launch("m", node_rank=0, **whole)
+    fleet.serves("m", given.TARGET, node_rank=0, **whole)
+    assert fleet.unit("two").launch.decided is None
+    assert drains.need(fleet.state, fleet.unit("two"), fleet.now_us) is None
+
+
 # The budget
 
 
@@ -223,6 +236,17 @@ def test_servers_that_hang_do_not_wait_for_each_other():
     assert orders(fleet) == ["a"]
     fleet.restarts("a", restarter="hook")
     assert orders(fleet) == ["a", "b"]
+
+
+def test_a_node_that_is_not_heard_may_be_down_and_one_that_is_retired_is_gone():
+    fleet = fleet_on_target("a", "b", "c")
+    fleet.later(301, silent={"b"})
+    assert drain_budget.budget(fleet.state, "10.7").down == {fleet.id("b")}
+    pin_off(fleet, "a")
+    assert orders(fleet) == []
+    fleet.orders(commands.RetireNode(node="b", reason="gone"))
+    assert drain_budget.budget(fleet.state, "10.7").live == 2
+    assert orders(fleet) == ["a"]
 
 
 def test_units_that_are_nobodys_or_not_ours_are_not_counted():
@@ -328,3 +352,14 @@ def test_an_order_is_withdrawn_when_it_is_not_needed_any_more(command, code):
     fleet.orders(command)
     assert ended(fleet) == [("a", code)]
     assert orders(fleet) == ["a", "b"]
+
+
+def test_a_hook_that_fails_after_the_server_was_restarted_is_no_failure():
+    fleet = fleet_on_target("a", "b", "c")
+    pin_off(fleet, "a")
+    fleet.launch("a", restarter="hook")
+    fleet.instance("a", "starting")
+    hook_ends(fleet, "a", "failed", 1)
+    assert ended(fleet) == []
+    fleet.serves("a", given.SAFE)
+    assert ended(fleet) == [("a", "safe")]
