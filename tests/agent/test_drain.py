@@ -108,7 +108,7 @@ def test_the_next_order_runs_it_again_and_so_does_the_same_number_in_a_restored_
     "view",
     [
         instance.View(),
-        instance.View(state="exited", launch_id="launch-1"),
+        instance.View(state="exited", runner=TARGET, launch_id="launch-1"),
         instance.View(state="serving", runner=TARGET, launch_id="launch-2"),
         instance.View(state="serving", runner=TARGET, launch_id=None),
         instance.View(state="serving", runner="marlin", launch_id="launch-1"),
@@ -143,7 +143,7 @@ def test_nothing_is_restarted_that_would_not_come_back_on_another_value(node, to
 def test_after_its_deadline_an_order_is_stale(node):
     node.clock.advance(3600)
     node.hears(ORDER)
-    assert node.runs == 0
+    assert (node.runs, node.told) == (0, [])
 
 
 def test_an_order_that_was_withdrawn_is_not_run(node):

@@ -126,11 +126,11 @@ def _orders(fleet: Fleet, needs: Mapping[str, Need], now_us: int) -> Iterator[Ev
                 yield _order(fleet, fleet.units[name], needs[name], now_us)
 
 
-def _turn(fleet: Fleet, name: str, need_: Need) -> tuple[bool, bool, int, str]:
-    """Servers that are down first, then what nobody was asked about, then who waits longest."""
-    unit = fleet.units[name]
-    since = unit.taken_back.position if unit.taken_back is not None else 0
-    return drain_budget.serves(fleet, unit), need_.kernel_key is not None, since, name
+def _turn(fleet: Fleet, name: str, need_: Need) -> tuple[bool, int, str]:
+    """First what went wrong on the unit's own GPUs or a person pinned, then who waits longest."""
+    taken_back = fleet.units[name].taken_back
+    since = 0 if taken_back is None else taken_back.position
+    return need_.kernel_key is not None, since, name
 
 
 def _order(fleet: Fleet, unit: Unit, need_: Need, now_us: int) -> decisions.DrainOrdered:

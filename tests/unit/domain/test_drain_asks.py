@@ -102,6 +102,14 @@ def test_with_auto_nobody_is_asked_and_the_budget_holds():
     assert drains.orders(fleet) == ["a"]
 
 
+def test_what_a_person_pinned_goes_before_a_failed_build():
+    fleet = drains.fleet_on_target("a", "b", "c", "d", drain_on_failed_build="auto")
+    confirm(fleet)
+    drains.pin_off(fleet, "d")
+    fleet.restarts("a", restarter="hook")
+    assert drains.orders(fleet) == ["a", "d"]
+
+
 def test_an_answer_that_nobody_needs_any_more_is_withdrawn(fleet):
     for node in "abcd":
         fleet.restarts(node, restarter="hook")

@@ -249,6 +249,18 @@ def test_a_node_that_is_not_heard_may_be_down_and_one_that_is_retired_is_gone():
     assert orders(fleet) == ["a"]
 
 
+def test_a_server_whose_first_rank_is_not_known_to_serve_is_down():
+    fleet = fleet_on_target("a", "b", "c")
+    whole = {"nnodes": 2, "unit_name": "two"}
+    fleet.node("m", "n")
+    fleet.launch("m", node_rank=0, settled=False, **whole)
+    fleet.launch("n", node_rank=1, **whole)
+    fleet.serves("n", given.SAFE, node_rank=1, **whole)
+    assert drain_budget.budget(fleet.state, "10.7").down == {"two"}
+    fleet.serves("m", given.SAFE, node_rank=0, **whole)
+    assert drain_budget.budget(fleet.state, "10.7").down == set()
+
+
 def test_units_that_are_nobodys_or_not_ours_are_not_counted():
     fleet = fleet_on_target("a", "b", "c")
     fleet.instance("b", "exited", exit_code=0)
