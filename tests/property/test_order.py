@@ -1,10 +1,13 @@
 """Whatever has no order of its own must not depend on the order it came in."""
 
+import dataclasses
+from typing import get_args
+
 from hypothesis import given, settings, strategies as st
 from tests import given as language
 from tests.property import histories
 
-from smgate.domain import decisions, evolve, facts, planner, policy
+from smgate.domain import decisions, evolve, facts, planner, policy, touches
 
 NODES = ("a", "b", "c", "d", "e")
 
@@ -68,3 +71,12 @@ def test_the_order_of_the_maps_of_a_state_changes_no_plan(cut):
     part = evolve.fold(fleet.history[:cut])
     turned = histories.with_maps_turned(evolve.fold(fleet.history[:cut]))
     assert planner.plan(turned, fleet.now_us) == planner.plan(part, fleet.now_us)
+
+
+def test_every_fact_that_names_gpus_concerns_who_holds_them():
+    named = {
+        kind
+        for kind in get_args(facts.Fact)
+        if {"gpus", "gpu_uuids", "gpu_uuid"} & {field.name for field in dataclasses.fields(kind)}
+    }
+    assert named == touches._GPUS.keys()

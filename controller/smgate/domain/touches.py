@@ -6,7 +6,7 @@ More than needed is harmless; a property test holds that it is never less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, Final, get_args
 
@@ -76,16 +76,34 @@ def _launch(fleet: Fleet, recorded: Recorded, fact: facts.LaunchPlanned) -> set[
 def _fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
     """Everything on the fact's node or of its launch, and whoever else holds a GPU of those."""
     found = set(fleet.node_units.get(recorded.actor.removeprefix("node:"), ()))
-    launch_id = getattr(fact, "launch_id", None)
-    if launch_id in fleet.launch_units:
-        found.add(fleet.launch_units[launch_id])
-    for uuid in _gpus(fact):
-        found |= fleet.gpu_units.get(uuid, frozenset())
+    kind = type(fact)
+    if kind in _OF_ONE_LAUNCH:
+        unit = fleet.launch_units.get(fact.launch_id or "")  # type: ignore[union-attr]
+        if unit is not None:
+            found.add(unit)
+    names_gpus = _GPUS.get(kind)
+    if names_gpus is not None:
+        # Most GPUs of a fact have the same owners, and these are one set.
+        for owners in set(map(fleet.gpu_units.get, names_gpus(fact))):
+            found |= owners or frozenset()
     if fleet.contested:
         for name in tuple(found):
             for uuid in fleet.contested.intersection(_held(fleet.units[name])):
                 found |= fleet.gpu_units[uuid]
     return found
+
+
+_OF_ONE_LAUNCH: Final = frozenset(
+    one for one in get_args(facts.Fact) if "launch_id" in one.__slots__
+)
+_GPUS: Final[dict[type, Callable[[Any], Iterable[str]]]] = {
+    facts.NodeReported: lambda fact: [gpu.uuid for gpu in fact.gpus],
+    facts.LaunchPlanned: lambda fact: [gpu.uuid for gpu in fact.gpus],
+    facts.InstanceChanged: lambda fact: fact.gpu_uuids,
+    facts.CheckFinished: lambda fact: fact.gpu_uuids,
+    facts.GpuFaultSeen: lambda fact: (fact.gpu_uuid,),
+}
+"""The GPUs that a fact names; a test holds that no fact that has any is missing."""
 
 
 def _held(unit: Unit) -> Iterator[str]:
@@ -94,14 +112,6 @@ def _held(unit: Unit) -> Iterator[str]:
         yield from rank.gpu_uuids
     for instance in unit.instances.values():
         yield from instance.gpu_uuids
-
-
-def _gpus(fact: facts.Fact) -> Iterator[str]:
-    for gpu in getattr(fact, "gpus", ()):
-        yield gpu.uuid
-    yield from getattr(fact, "gpu_uuids", ())
-    if isinstance(fact, facts.GpuFaultSeen):
-        yield fact.gpu_uuid
 
 
 _Find = Callable[[Fleet, Recorded, Any], set[str] | None]

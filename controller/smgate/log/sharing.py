@@ -46,9 +46,10 @@ def _gpus(found: tuple[Gpu, ...]) -> None:
     """The names of GPUs are in every fact about them; `intern` keeps one as long as it is used."""
     for gpu in found:
         _put(gpu, "uuid", sys.intern(gpu.uuid))
-        _put(gpu, "name", sys.intern(gpu.name))
         if gpu.sm is not None:
             _put(gpu, "sm", sys.intern(gpu.sm))
+        if gpu.name:
+            _put(gpu, "name", sys.intern(gpu.name))
 
 
 def _node_reported(made: facts.NodeReported) -> None:
