@@ -133,6 +133,14 @@ class Bench:
         assert answer[0] == 200, answer
         return answer[1]
 
+    def agreed(self, token: str, type: str, **fields: Any) -> Json:
+        """Give a command that widens, and have another person accept it: what that came to."""
+        asked = self.command(token, type, **fields)
+        assert asked["waits"]["kind"] == "asked", asked
+        return self.command(
+            self.token("approver", "second"), "change_accept", change=asked["waits"]["change"]
+        )
+
     def refused(self, token: str, type: str, **fields: Any) -> tuple[int, Json]:
         """Give a command; status and body."""
         body = {"type": type, "reason": "a test", **fields}

@@ -1,4 +1,4 @@
-"""The language the domain's tests are written in: given a fleet, when something happens, then this.
+"""The language of the domain's tests: given a fleet, when something happens, then this.
 
 A `Fleet` starts from an empty log. Nodes say facts, people give commands, time passes in seconds,
 and after each of them the planner runs until it has nothing more to say. Nothing is faked: facts,
@@ -15,13 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests import given_people
 
 from smgate.domain import (
     commands,
-    decider,
     decisions,
-    errors,
     events,
     evolve,
     facts,
@@ -78,7 +76,7 @@ def key_of(
 KEY = key_of()
 
 
-class Fleet:
+class Fleet(given_people.People):
     """A fleet under test."""
 
     def __init__(self, **numbers: Any) -> None:
@@ -118,26 +116,6 @@ class Fleet:
         for fact in said:
             self.record(fact, f"node:{node}")
         self.settle()
-
-    def orders(
-        self, command: commands.Command, *, by: str = "alice", role: str = "approver"
-    ) -> tuple[events.Event, ...]:
-        """A person gives a command; then the leader plans."""
-        found = decider.decide(self.state, command, by=by, roles=frozenset({role}))
-        for event in found:
-            self.record(event, f"operator:{by}")
-        self.settle()
-        return found
-
-    def refuses(
-        self, command: commands.Command, *, by: str = "alice", role: str = "approver"
-    ) -> str:
-        """The code with which a command is refused."""
-        with pytest.raises(errors.RejectedError) as refusal:
-            decider.decide(self.state, command, by=by, roles=frozenset({role}))
-        assert refusal.value.message
-        assert refusal.value.next_step
-        return refusal.value.code
 
     def settle(self) -> None:
         """Plan, record, fold, until the planner has nothing to say."""

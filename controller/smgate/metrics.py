@@ -287,11 +287,6 @@ def _evidence(fleet: Fleet) -> Families:
     for key in fleet.keys.values():
         keys[(key.sm, key.standing)] = keys.get((key.sm, key.standing), 0) + 1
     yield _gauges("smgate_kernel_keys", "Kernel keys by standing.", ("sm", "standing"), keys)
-    yield _gauge(
-        "smgate_checks_wanted",
-        "Self-tests asked and not answered.",
-        sum(wanted.open for wanted in fleet.wanted.values()),
-    )
 
 
 def _rollouts(fleet: Fleet) -> Families:
@@ -319,6 +314,10 @@ def _state(fleet: Fleet) -> Families:
         if episode.closed_us is None:
             episodes[(episode.sm, episode.cause)] += 1
     yield _gauges("smgate_episodes_open", "Alarms that are open.", ("sm", "cause"), episodes)
+    changes = _zeros(("asked", "break_glass", "held"))
+    for change in fleet.waiting_changes():
+        changes[(change.kind,)] += 1
+    yield _gauges("smgate_changes_open", "Changes waiting for a person.", ("kind",), changes)
     live = [node for node in fleet.nodes.values() if not node.retired]
     for name, documentation, value in (
         ("nodes", "Nodes that are not retired.", len(live)),
@@ -326,6 +325,7 @@ def _state(fleet: Fleet) -> Families:
         ("log_gap_nodes", "Nodes that lost facts.", sum(bool(n.gaps) for n in live)),
         ("breaker_open", "1 while the breaker is open.", fleet.breaker_position is not None),
         ("freezes", "Freezes in force.", len(fleet.freezes)),
+        ("checks_wanted", "Self-tests not answered.", sum(w.open for w in fleet.wanted.values())),
         ("known_issues", "Known issues in force.", len(fleet.issues)),
         ("epoch", "Epoch of the last leader in the log.", fleet.epoch),
         ("log_position", "Position folded.", fleet.position),

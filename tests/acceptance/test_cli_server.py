@@ -14,6 +14,8 @@ import pytest
 import yaml
 from tests import cli_fakes, controller_bench, controller_process
 
+from smgate.cli import exit_codes
+
 GATE = controller_bench.GATE
 WAIT_S = 30.0
 
@@ -71,6 +73,14 @@ def alice(site: Site) -> cli_fakes.Cli:
 @pytest.fixture(scope="module")
 def bob(site: Site) -> cli_fakes.Cli:
     return site.person("bob", "approver")
+
+
+def accepted(bob: cli_fakes.Cli, asked: cli_fakes.Result) -> None:
+    """Another person accepts what was asked, by the line that said how."""
+    assert asked.code == exit_codes.WAITING, asked.err
+    command = asked.err.partition("another person: smgate ")[2].split()
+    done = bob(*command, "--reason", "looked", "--yes")
+    assert done.code == 0, done.err
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +151,7 @@ def test_every_list_of_the_real_api_is_printed_in_every_shape(
         ("freeze", "ls"),
         ("alarm", "ls"),
         ("wait", "ls"),
+        ("change", "ls"),
         ("log", "tail"),
     ):
         whole = json.loads(alice(*command, "-o", "json").out)
@@ -175,8 +186,7 @@ def test_why_says_code_facts_and_what_is_needed_now_and_then(
     assert now.code == 0
     assert "[observe]" in now.out
     assert "launch launch-1" in now.out
-    assert "Needed for the target" in now.out
-    assert "Left alone" in now.out
+    assert "Left alone" in alice("unit", "why", unit, "--rules").out
     answer = json.loads(alice("unit", "why", unit, "-o", "json").out)
     assert answer["override"]["code"] == "observe"
     position = answer["as_of_position"]
@@ -212,25 +222,49 @@ def test_a_rollout_goes_through_two_people_and_a_position(
     why = bob("rollout", "why", "k3-107-a")
     assert "freeze: Freeze f-1" in why.out
     assert bob("rollout", "pause", "k3-107-a", "--reason", "r").code == 0
-    assert bob("rollout", "resume", "k3-107-a", "--reason", "r", "--yes").code == 0
+    accepted(alice, bob("rollout", "resume", "k3-107-a", "--reason", "r", "--yes"))
     assert "rollout k3-107-a | running" in bob("rollout", "get", "k3-107-a").out
     assert bob("rollout", "abort", "k3-107-a", "--reason", "r", "--yes").code == 0
     watched = bob("rollout", "get", "k3-107-a", "--watch")
     assert watched.code == 6
-    assert bob("freeze", "lift", "f-1", "--reason", "over", "--yes").code == 0
+    accepted(alice, bob("freeze", "lift", "f-1", "--reason", "over", "--yes"))
 
 
-def test_a_command_that_is_repeated_with_its_key_is_stored_once(alice: cli_fakes.Cli) -> None:
+def test_a_change_is_asked_shown_refused_to_who_asked_and_undone(
+    site: Site, alice: cli_fakes.Cli, bob: cli_fakes.Cli, unit: str
+) -> None:
+    pin = ("unit", "pin", unit, "on", "--reason", "measured", "--yes")
+    asked = json.loads(alice(*pin, "-o", "json").out)
+    change = asked["waits"]["change"]
+    assert "Units that would be decided anew:" in alice("change", "show", change).out
+    own = alice("change", "accept", change, "--reason", "mine", "--yes")
+    assert own.code == 5
+    assert "another person" in own.err
+    assert alice("change", "withdraw", change, "--reason", "not now").code == 0
+    assert bob("change", "accept", change, "--reason", "r", "--yes").code == 5
+    alone = alice(*pin, "--break-glass-for", "1h")
+    assert alone.code == 0, alone.err
+    assert "to keep it, another person: smgate change accept" in alone.err
+    assert "break_glass" in alice("change", "ls").out
+    [name] = alice("change", "ls", "-o", "name").out.split()
+    assert "is unpinned" in alice("change", "show", name).out
+    assert bob("change", "withdraw", name, "--reason", "it has been measured").code == 0
+    assert until(alice, lambda row: row["pin"] is None)
+
+
+def test_a_command_that_is_repeated_with_its_key_is_stored_once(
+    alice: cli_fakes.Cli, bob: cli_fakes.Cli
+) -> None:
     command = ("freeze", "declare", "f-2", "--reason", "r", "--idempotency-key", "k-2")
     first = json.loads(alice(*command, "-o", "json").out)
     again = alice(*command)
     assert again.code == 0
     assert f"at position {first['position']}; nothing was added" in again.err
-    assert alice("freeze", "lift", "f-2", "--reason", "r", "--yes").code == 0
+    accepted(bob, alice("freeze", "lift", "f-2", "--reason", "r", "--yes"))
 
 
 def test_the_numbers_before_the_question_come_from_the_controller(
-    alice: cli_fakes.Cli, unit: str
+    alice: cli_fakes.Cli, bob: cli_fakes.Cli, unit: str
 ) -> None:
     enforce = ("gate", "mode", GATE, "10.7", "enforce", "--reason", "r")
     asked = alice(*enforce, asked="n\n", terminal=True)
@@ -240,13 +274,12 @@ def test_the_numbers_before_the_question_come_from_the_controller(
     assert json.loads(alice("gate", "show", "-o", "json").out)["items"][0]["modes"]["10.7"] == (
         "observe"
     )
-    agreed = alice(*enforce, asked="y\n", terminal=True)
-    assert agreed.code == 0
+    accepted(bob, alice(*enforce, asked="y\n", terminal=True))
     assert until(alice, lambda row: row["override"]["code"] == "no_rollout")
     assert alice("unit", "pin", unit, "off", "--reason", "r").code == 0
     assert until(alice, lambda row: row["override"]["code"] == "pinned_off")
     assert "pinned-off" in alice("unit", "ls").out
-    assert alice("unit", "unpin", unit, "--reason", "r").code == 0
+    accepted(bob, alice("unit", "unpin", unit, "--reason", "r"))
 
 
 def test_release_says_what_sglang_would_choose(alice: cli_fakes.Cli, unit: str) -> None:
@@ -256,7 +289,7 @@ def test_release_says_what_sglang_would_choose(alice: cli_fakes.Cli, unit: str) 
 
 
 def test_what_is_shown_can_be_edited_and_published(
-    site: Site, alice: cli_fakes.Cli, tmp_path: pathlib.Path
+    site: Site, alice: cli_fakes.Cli, bob: cli_fakes.Cli, tmp_path: pathlib.Path
 ) -> None:
     shown = tmp_path / "policy.yaml"
     shown.write_text(alice("policy", "show", "-o", "yaml").out)
@@ -266,7 +299,7 @@ def test_what_is_shown_can_be_edited_and_published(
     asked = alice(
         "policy", "publish", "-f", str(shown), "--reason", "r", asked="y\n", terminal=True
     )
-    assert asked.code == 0
+    accepted(bob, asked)
     assert "min_gpu_sets: 3 -> 4" in asked.err
     gates = yaml.safe_load(alice("gate", "show", GATE, "-o", "yaml").out)["items"]
     gate = site.write("gate.yaml", gates[0])
@@ -274,12 +307,14 @@ def test_what_is_shown_can_be_edited_and_published(
     assert "Already so" in again.err
 
 
-def test_issues_and_builds_are_published(site: Site, alice: cli_fakes.Cli) -> None:
+def test_issues_and_builds_are_published(
+    site: Site, alice: cli_fakes.Cli, bob: cli_fakes.Cli
+) -> None:
     issue = {"id": "fi-1", "title": "zeros", "match": {"sm": ["10.7"], "flashinfer": ["0.6.17"]}}
     file = site.write("issue.yaml", issue)
     assert alice("issue", "publish", "-f", file, "--reason", "r", "--yes").code == 0
     assert "flashinfer=[0.6.17]" in alice("issue", "ls").out
-    assert alice("issue", "withdraw", "fi-1", "--reason", "r", "--yes").code == 0
+    accepted(bob, alice("issue", "withdraw", "fi-1", "--reason", "r", "--yes"))
     assert alice("issue", "withdraw", "fi-1", "--reason", "r", "--yes").code == 3
     announce = ("build", "announce", "image-14", "--reason", "r")
     packages = [

@@ -20,6 +20,8 @@ from tests import cli_fakes, controller_process
 from tests.fixtures import fake_sglang
 from tests.launch import nvml_library, stand_ins
 
+from smgate.cli import exit_codes
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests/fixtures/sglang"
 AGENT = pathlib.Path(sys.executable).parent / "smgate-agent"
@@ -42,6 +44,7 @@ class Loop:
     controller: controller_process.Controller
     database: pathlib.Path
     cli: cli_fakes.Cli
+    other: cli_fakes.Cli
     node: stand_ins.Node
     server: fake_sglang.FakeSglang
     log: pathlib.Path
@@ -55,6 +58,15 @@ class Loop:
         self.printed += [done.out, done.err]
         assert done.code == 0, done.err
         return done.out
+
+    def both(self, *words):
+        """One person asks, another accepts."""
+        asked = self.cli(*words, "-o", "json")
+        assert asked.code == exit_codes.WAITING, asked.err
+        change = json.loads(asked.out)["waits"]["change"]
+        done = self.other("change", "accept", change, *YES)
+        self.printed += [asked.out, asked.err, done.out, done.err]
+        assert done.code == 0, done.err
 
     def why(self, *words):
         return json.loads(self.smgate("unit", "why", "node-a", *words, "-o", "json"))
@@ -97,19 +109,22 @@ def loop(tmp_path):
         fake_sglang.FakeSglang() as server,
     ):
         offline = cli_fakes.Cli(None)
-        issued = offline(
-            *("token", "issue", "--role", "approver", "--name", "alice", "--database", url)
-        )
         join = offline("token", "issue", "--join", "--database", url)
-        token = tmp_path / "alice.token"
-        token.touch(mode=0o600)
-        token.write_text(issued.out)
-        cli = cli_fakes.Cli(controller.url)
-        cli.environ["SMGATE_TOKEN_FILE"] = str(token)
+        people = {}
+        for name in ("alice", "bob"):
+            issued = offline(
+                *("token", "issue", "--role", "approver", "--name", name, "--database", url)
+            )
+            token = tmp_path / f"{name}.token"
+            token.touch(mode=0o600)
+            token.write_text(issued.out)
+            people[name] = cli_fakes.Cli(controller.url)
+            people[name].environ["SMGATE_TOKEN_FILE"] = str(token)
         made = Loop(
             controller=controller,
             database=database,
-            cli=cli,
+            cli=people["alice"],
+            other=people["bob"],
             node=node,
             server=server,
             log=tmp_path / "node" / "sglang.log",
@@ -185,7 +200,7 @@ def test_a_launch_is_read_decided_applied_and_watched_and_no_secret_travels(loop
     loop.serves("0.5.23-target")
     loop.until("adopted", lambda: loop.why()["rule"] == "adopted")
     assert loop.why()["exposed"] is True
-    loop.smgate("gate", "mode", GATE, "10.7", "enforce", *YES)
+    loop.both("gate", "mode", GATE, "10.7", "enforce", *YES)
     loop.until("kept", lambda: loop.why()["override"]["code"] == "adopted")
     loop.smgate("unit", "take-back", "node-a", *YES)
     loop.until("taken back", lambda: loop.why()["override"]["value"] == "marlin")
@@ -201,7 +216,7 @@ def test_a_launch_is_read_decided_applied_and_watched_and_no_secret_travels(loop
     assert loop.why()["exposed"] is False
 
     # Given back to SGLang, and seen in BF16: one alarm, here and at the agent.
-    loop.smgate("unit", "release", "node-a", *YES)
+    loop.both("unit", "release", "node-a", *YES)
     assert "--moe-runner-backend" not in loop.launch()
     loop.serves("0.5.23-bf16-ep32")
     loop.until("in BF16", lambda: loop.why()["memory_fallback"] == ["active"])

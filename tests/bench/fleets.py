@@ -74,9 +74,13 @@ class History:
         evolve.evolve(self.fleet, one)
 
     def order(self, command: commands.Command, by: str) -> None:
-        """A person's command."""
-        for event in decider.decide(self.fleet, command, by=by, roles=frozenset({"approver"})):
+        """A person's command, and zoe's agreement to what needs another person."""
+        found = decider.decide(self.fleet, command, by=by, roles=frozenset({"approver"}))
+        for event in found:
             self.record(event, f"operator:{by}")
+        if found and isinstance(found[-1], rulings.ChangeAsked):
+            change = list(self.fleet.changes)[-1]
+            self.order(commands.AcceptChange(change=change, reason=command.reason), "zoe")
 
     def settle(self) -> None:
         """Plan until nothing is left to say."""

@@ -130,11 +130,13 @@ def test_two_contents_for_one_version_in_one_batch_are_a_conflict(store: port.St
     assert store.head().position == 0
 
 
-def test_the_same_person_cannot_write_and_approve(store: port.Store) -> None:
+@pytest.mark.parametrize("type", ["rollout_approved", "change_accepted"])
+def test_trap_t21_the_same_person_cannot_ask_and_agree(store: port.Store, type: str) -> None:
     store.append([record("a", 1)], writer="w")
     with pytest.raises(port.SamePersonError) as caught:
         store.append(
-            [record("a", 2), record("r", 1, actor="anna", counter_actor="anna")], writer="w"
+            [record("a", 2), record("r", 1, type=type, actor="anna", counter_actor="anna")],
+            writer="w",
         )
     assert (caught.value.actor, caught.value.stream) == ("anna", "r")
     assert store.head().position == 1

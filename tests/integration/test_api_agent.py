@@ -139,7 +139,7 @@ def test_times_from_any_century_are_stored_and_decide_nothing(bench: cb.Bench) -
 
 def test_a_launch_is_decided_and_answered_with_a_directive_that_verifies(bench: cb.Bench) -> None:
     node = bench.enrol("n1")
-    bench.command(bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
+    bench.agreed(bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
     bench.lead()
     asked = node.launch("l1")
     assert asked["directive"] is None
@@ -174,7 +174,7 @@ def test_a_slow_rank_gets_what_its_launch_was_decided_whatever_changed_since(
     """Both ranks of one launch, though a person pinned the unit between their questions."""
     ranks = {name: bench.enrol(name) for name in ("n1", "n2")}
     approver = bench.token("approver")
-    bench.command(approver, "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
+    bench.agreed(approver, "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
     bench.lead()
     for number, (name, node) in enumerate(ranks.items()):
         node.launch(f"l-{name}", nnodes=2, node_rank=number, unit_name="pair")
@@ -184,7 +184,8 @@ def test_a_slow_rank_gets_what_its_launch_was_decided_whatever_changed_since(
         answer = node.ask(f"l-{name}", wait=5)
         units = cb.opened(answer["directive"], node.public_key)["units"]
         [told[name]] = [u for u in units if f"l-{name}" in u["launch_ids"]]
-        bench.command(approver, "unit_pin", unit="pair", direction="on")
+        if name == "n1":
+            bench.agreed(approver, "unit_pin", unit="pair", direction="on")
         bench.lead()
     assert told["n1"] == told["n2"]
     [standing, of_launch] = units
@@ -264,7 +265,7 @@ def test_silence_becomes_an_event_and_a_poll_ends_it(bench: cb.Bench) -> None:
     node = bench.enrol("n1")
     standing = bench.get(bench.token("viewer"), "policy")
     policy = {k: v for k, v in standing.items() if k not in ("apiVersion", "position")}
-    bench.command(bench.token("approver"), "policy_publish", policy=policy | {"silent_after_s": 1})
+    bench.agreed(bench.token("approver"), "policy_publish", policy=policy | {"silent_after_s": 1})
     deadline = time.monotonic() + 20
     while not bench.events("node_went_silent") and time.monotonic() < deadline:
         time.sleep(0.3)

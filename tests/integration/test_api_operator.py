@@ -19,9 +19,11 @@ def test_each_role_may_do_what_it_is_for_and_no_more(bench: cb.Bench) -> None:
     enforce = {"gate": cb.GATE, "sm": "10.7", "mode": "enforce"}
     assert bench.refused(bench.token("viewer"), "freeze_declare", **freeze)[0] == 403
     assert bench.refused(bench.token("operator"), "freeze_declare", **freeze)[0] == 200
-    status, body = bench.refused(bench.token("operator"), "gate_mode", **enforce)
+    asked = bench.command(bench.token("operator"), "gate_mode", **enforce)
+    accept = {"change": asked["waits"]["change"]}
+    status, body = bench.refused(bench.token("operator", "eve"), "change_accept", **accept)
     assert (status, body["error"]["code"]) == (403, "forbidden")
-    assert bench.refused(bench.token("approver"), "gate_mode", **enforce)[0] == 200
+    assert bench.refused(bench.token("approver", "eve"), "change_accept", **accept)[0] == 200
     answer = bench.http.post(
         "/v1/tokens",
         headers=cb.bearer(bench.token("approver")),
@@ -53,7 +55,7 @@ def test_doing_it_again_changes_nothing(bench: cb.Bench) -> None:
 def test_an_idempotency_key_makes_a_command_safe_to_send_again(bench: cb.Bench) -> None:
     alice = bench.token("approver", "alice")
     first = bench.command(alice, "freeze_declare", id="f1", idempotency_key="k")
-    bench.command(alice, "freeze_lift", id="f1")
+    bench.agreed(alice, "freeze_lift", id="f1")
     again = bench.command(alice, "freeze_declare", id="f1", idempotency_key="k")
     assert again == first | {"repeated": True}
     assert bench.get(alice, "freezes")["items"] == []  # it was lifted since, and stays so
@@ -75,7 +77,7 @@ def test_a_dry_run_says_what_would_change_and_writes_nothing(bench: cb.Bench) ->
         bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce", dry_run=True
     )
     assert (shown["changed"], shown["dry_run"]) == (False, True)
-    assert shown["events"][0]["type"] == "gate_mode_set"
+    assert shown["events"][0]["type"] == "change_asked"  # and in numbers what it comes to:
     assert shown["preview"]["changed_units"] == 1
     [change] = shown["preview"]["changes"]
     assert (change["before"]["code"], change["after"]["value"]) == ("observe", "marlin")
@@ -234,7 +236,7 @@ def test_why_at_an_earlier_moment_gives_the_earlier_answer(bench: cb.Bench) -> N
     unit = node.launch("l1")["unit"]
     bench.lead()
     then = bench.service.store.head()
-    bench.command(bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
+    bench.agreed(bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
     bench.lead()
     now = bench.get(viewer, f"units/{unit}/why")
     assert now["override"]["value"] == "marlin"
@@ -379,6 +381,6 @@ def test_the_shipped_issues_are_listed_and_one_can_be_withdrawn(bench: cb.Bench)
     assert listed["flashinfer-4569"]["severity"] == "block"
     looked = bench.command(alice, "issue_withdraw", issue_id="flashinfer-4569", dry_run=True)
     assert looked["preview"]["issues"][0]["id"] == "flashinfer-4569"
-    bench.command(alice, "issue_withdraw", issue_id="flashinfer-4569")
+    bench.agreed(alice, "issue_withdraw", issue_id="flashinfer-4569")
     bench.lead()
     assert "flashinfer-4569" not in {one["id"] for one in bench.get(alice, "issues")["items"]}

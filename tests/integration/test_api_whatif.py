@@ -18,7 +18,7 @@ def test_another_policy_is_tried_on_the_log_and_nothing_is_appended(bench: cb.Be
     for name in ("n1", "n2"):
         bench.enrol(name).launch(f"{name}-1")
         bench.lead()
-    bench.command(bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
+    bench.agreed(bench.token("approver"), "gate_mode", gate=cb.GATE, sm="10.7", mode="enforce")
     bench.lead()
     head = bench.service.store.head()
     for since in ("1", str(head.position)):

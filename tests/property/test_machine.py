@@ -21,30 +21,6 @@ BUILDS = {
     "unknown sglang": given.build(sglang_version="0.5.24"),
 }
 KEYS = {name: given.key_of(BUILDS[name]) for name in ("good", "newer", "ahead")}
-PLANS = {
-    "all": policy.RolloutPlan(
-        id="", gate=given.GATE, sm="10.7", waves=(policy.Wave(percent=100),), max_in_flight=100
-    ),
-    "careful": policy.RolloutPlan(
-        id="",
-        gate=given.GATE,
-        sm="10.7",
-        waves=(policy.Wave(count=1), policy.Wave(percent=50), policy.Wave(percent=100)),
-        min_sample=1,
-        bake_s=60,
-    ),
-    "tolerant": policy.RolloutPlan(
-        id="",
-        gate=given.GATE,
-        sm="10.7",
-        waves=(policy.Wave(count=2), policy.Wave(percent=100)),
-        failures_max=9,
-        failure_percent=90,
-        success_percent=10,
-        bake_s=60,
-        max_in_flight=2,
-    ),
-}
 LAUNCHES = {
     "plain": {},
     "explicit": {"asked_runner": "triton", "asked_runner_in": "argv"},
@@ -240,16 +216,38 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(
         name=rollouts,
-        plan=st.sampled_from(sorted(PLANS)),
+        plan=st.sampled_from(sorted(watched.PLANS)),
         spread_by=st.sampled_from(["none", "rack", "chassis"]),
         supersedes=st.none() | rollouts,
         on_new_build=st.sampled_from(["canary", "hold", "trust_pool"]),
     )
     def propose(self, name, plan, **choices):
-        plan = replace(PLANS[plan], id=name, **choices)
+        plan = replace(watched.PLANS[plan], id=name, **choices)
         self.fleet.tries(commands.ProposeRollout(plan=plan, reason="r"))
         self.fleet.tries(commands.ApproveRollout(rollout=name, reason="r"), by="bob")
         self.fleet.tries(commands.StartRollout(rollout=name, reason="r"))
+
+    @rule(
+        what=st.sampled_from(sorted(watched.ALONE)),
+        unit=units,
+        ends=st.sampled_from(watched.GLASS_ENDS),
+    )
+    def do_alone(self, what, unit, ends):
+        """One person widens alone; then another accepts it, or somebody or the time ends it."""
+        command = replace(watched.ALONE[what], reason="night")
+        if hasattr(command, "unit"):
+            command = replace(command, unit=unit)
+        if not self.fleet.tries_alone(command, break_glass_s=60):
+            return
+        change = list(self.fleet.state.changes)[-1]
+        if ends == "accepted":
+            self.fleet.alone(commands.AcceptChange(change=change, reason="r"), by="bob")
+        elif ends == "withdrawn":
+            self.fleet.alone(commands.WithdrawChange(change=change, reason="r"), by="bob")
+        else:
+            self.fleet.later(61)
+        found = self.fleet.state.changes[change]
+        assert found.ended == ends or found.ended == "overtaken"  # by the controller itself
 
     @rule(name=rollouts)
     def resume(self, name):

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tests import given
 
-from smgate.domain import decisions, drain_budget, errors, exposure, outcome, readings
+from smgate.domain import (
+    commands,
+    decisions,
+    drain_budget,
+    errors,
+    exposure,
+    outcome,
+    policy,
+    readings,
+)
 
 ENDS = {
     "pinned_off",
@@ -14,6 +23,50 @@ ENDS = {
     "fault_in_service",
 }
 """All that may ever end a grant. No freeze, breaker, pause, halt, abort, completion or silence."""
+
+PLANS = {
+    "all": policy.RolloutPlan(
+        id="", gate=given.GATE, sm="10.7", waves=(policy.Wave(percent=100),), max_in_flight=100
+    ),
+    "careful": policy.RolloutPlan(
+        id="",
+        gate=given.GATE,
+        sm="10.7",
+        waves=(policy.Wave(count=1), policy.Wave(percent=50), policy.Wave(percent=100)),
+        min_sample=1,
+        bake_s=60,
+    ),
+    "tolerant": policy.RolloutPlan(
+        id="",
+        gate=given.GATE,
+        sm="10.7",
+        waves=(policy.Wave(count=2), policy.Wave(percent=100)),
+        failures_max=9,
+        failure_percent=90,
+        success_percent=10,
+        bake_s=60,
+        max_in_flight=2,
+    ),
+}
+
+ALONE = {
+    "enforce": commands.SetGateMode(gate=given.GATE, sm="10.7", mode="enforce", reason=""),
+    "enable": commands.EnableGate(gate=given.GATE, reason=""),
+    "gather": commands.PublishPolicy(
+        policy=policy.Policy(min_gpu_sets=2, breaker_bad_units=2, gather_s=30), reason=""
+    ),
+    "lift": commands.LiftFreeze(id="f", reason=""),
+    "reset": commands.ResetBreaker(reason=""),
+    "start": commands.StartRollout(rollout="r1", reason=""),
+    "resume": commands.ResumeRollout(rollout="r1", reason=""),
+    "include": commands.IncludeUnit(unit="", reason=""),
+    "unpin": commands.UnpinUnit(unit="", reason=""),
+    "accept": commands.AcceptUnit(unit="", reason=""),
+    "release": commands.ReleaseUnit(unit="", reason=""),
+    "pin": commands.PinUnit(unit="", direction="on", reason=""),
+}
+GLASS_ENDS = ("accepted", "withdrawn", "undone")
+"""What one person may widen alone, and how that may end."""
 
 
 class Watched(given.Fleet):
@@ -124,6 +177,13 @@ class Watched(given.Fleet):
         down = [u for u in live if u.id in ordered or not drain_budget.serves(fleet, u)]
         assert len(down) < fleet.policy.max_units_down
         assert len(live) - len(down) - 1 >= fleet.policy.min_serving_share * len(live)
+
+    def tries_alone(self, command, **how):
+        """The same of one person, who has nobody to accept it."""
+        try:
+            return self.alone(command, **how)
+        except errors.RejectedError:
+            return None
 
     def tries(self, command, **who):
         """A command that may be refused, as people's are."""

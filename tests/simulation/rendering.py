@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from smgate.domain import bodies
+
 MUTED = ("episode_updated", "gate_published", "leadership_taken")
 """Said at the end, or the same in every transcript."""
 
@@ -94,12 +96,18 @@ DETAILS = {
     "issue_withdrawn": ("issue_id", "reason"),
     "issue_published": ("reason",),
     "policy_published": ("reason",),
+    "change_asked": ("command", "reason"),
+    "change_accepted": ("change", "reason"),
+    "change_withdrawn": ("change", "code", "reason"),
+    "break_glass_used": ("command", "expires_s", "undo", "reason"),
 }
 """What is told of an event; of any other, every value."""
 
 
 def _details(event: dict[str, Any]) -> str:
     payload = event["event"]
+    if "body" in payload:
+        payload = payload | {"command": bodies.describe(payload["command"], payload["body"])}
     names = DETAILS.get(event["type"], tuple(payload))
     shown = {name: payload.get(name) for name in names}
     return " ".join(

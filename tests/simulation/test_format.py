@@ -82,8 +82,9 @@ def test_json_says_the_same_as_yaml(scenario: Path, indent: int | str | None) ->
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_schema_accepts_the_reader_accepts(data: st.DataObject) -> None:
-    step = data.draw(generated.matching({"$ref": "#/$defs/Step"}))
-    value = {"scenario": 1, "steps": [step]}
+    version = data.draw(st.sampled_from([1, 2]))
+    step = data.draw(generated.matching({"$ref": f"#/$defs/Step{version}"}))
+    value = {"scenario": version, "steps": [step]}
     VALIDATOR.validate(value)
     read = document.parse(json.dumps(value))
     as_yaml = document.parse(_yaml(value))
@@ -96,9 +97,11 @@ def test_what_the_schema_accepts_the_reader_accepts(data: st.DataObject) -> None
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_the_schema_accepts_runs_to_its_end(data: st.DataObject) -> None:
-    drawn = data.draw(st.lists(generated.matching({"$ref": "#/$defs/Step"}), max_size=6))
+    version = data.draw(st.sampled_from([1, 2]))
+    one = generated.matching({"$ref": f"#/$defs/Step{version}"})
+    drawn = data.draw(st.lists(one, max_size=6))
     steps = sorted(drawn, key=lambda step: document.duration_us(step["at"]))
-    result = runner.run_text(json.dumps({"scenario": 1, "steps": steps}))
+    result = runner.run_text(json.dumps({"scenario": version, "steps": steps}))
     assert result["chain_ok"]
     json.dumps(result, allow_nan=False)
 
@@ -109,10 +112,11 @@ SPOILED: tuple[object, ...] = (None, True, 7, -1, 1.5, "", "blackwell", "\x07", 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_schema_refuses_the_reader_refuses(data: st.DataObject) -> None:
-    step = data.draw(generated.matching({"$ref": "#/$defs/Step"}))
+    version = data.draw(st.sampled_from([1, 2]))
+    step = data.draw(generated.matching({"$ref": f"#/$defs/Step{version}"}))
     path = data.draw(st.sampled_from(sorted(generated.places(step), key=str)))
     spoiled = generated.replaced(step, path, data.draw(st.sampled_from(SPOILED)))
-    value = {"scenario": 1, "steps": [spoiled]}
+    value = {"scenario": version, "steps": [spoiled]}
     text = json.dumps(value)
     if VALIDATOR.is_valid(value):
         document.parse(text)
@@ -188,7 +192,9 @@ def test_what_is_wrong_is_said_with_its_line(before: str, after: str, says: str 
     [
         ("", 1, "object"),
         ("- 1", 1, "object"),
-        ("scenario: 2\nsteps: []", 1, "2"),
+        ("scenario: 3\nsteps: []", 1, "3"),
+        ("scenario: 1\nsteps:\n  - at: 0\n    command: {}\n    accepted_by: b", 5, "scenario: 2"),
+        ("scenario: 1\nsteps:\n  - at: 0\n    command: {}\n    break_glass_s: 1", 5, "scenario: 2"),
         ("scenario: true\nsteps: []", 1, ""),
         ("scenario: 1\nsteps: []\nstep: []", 3, "step"),
         ("scenario: 1\nname: a\nname: b\nsteps: []", 3, "twice"),

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from smgate.clock import ManualClock
+from smgate.domain.policy import Policy
 from smgate.log import open as log_open, port, sql
 from smgate.scenario import document, runner
 from smgate.service import (
@@ -65,6 +66,7 @@ class Service:
     """The parts of a controller on one SQLite file, driven by hand."""
 
     def __init__(self, store: sql.SqlStore, clock: ManualClock) -> None:
+        """As a scenario of version 1 expects it."""
         self.clock = clock
         self.store = store
         folder = fold.Folder(store)
@@ -80,6 +82,7 @@ class Service:
             holder="controller-7",
             lease_ttl_s=DECADES_S,
             tick_s=1.0,
+            first_policy=document.of_version_1(Policy()),
         )
         self.leading = True
         self.sequences: dict[str, int] = {}
@@ -181,6 +184,7 @@ def _stream(store: port.Store) -> Iterator[port.StoredRecord]:
 def test_the_leader_on_sqlite_decides_what_the_scenario_shows(name: str, url: str) -> None:
     text = (INCIDENTS / f"{name}.yaml").read_text(encoding="utf-8")
     scenario = document.parse(text)
+    assert scenario.version == 1
     run = runner.Run(scenario)
     moments_us = [
         scenario.start_us + round(moment["at_s"] * SECOND_US) for moment in run.run()["times"]

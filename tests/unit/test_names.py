@@ -9,6 +9,7 @@ import pytest
 
 from smgate.domain import commands, decider, events, evolve, facts, values
 from smgate.log import codec
+from smgate.service import credentials
 from smgate.wire import facts as wire
 
 PAYLOADS = {kind.__name__: kind for kind in typing.get_args(wire.Payload)}
@@ -38,8 +39,10 @@ def test_every_command_has_one_name_one_handler_and_a_direction():
         assert "reason" in {field.name for field in dataclasses.fields(kind)}
 
 
-def test_every_direction_has_roles():
-    assert set(decider.ROLE_FOR) == set(typing.get_args(commands.Direction))
+def test_who_may_agree_may_also_narrow():
+    assert set(decider.AGREES) < set(decider.ONE) < set(credentials.ROLES)
+    for kind in commands.NAMES.values():
+        assert kind.DIRECTION in typing.get_args(commands.Direction)
 
 
 def test_the_wire_and_the_domain_have_the_same_facts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import random
 
@@ -176,7 +177,13 @@ def test_rows_that_are_no_more_are_taken_out(embedded: services.Service) -> None
     )
     embedded.commands.handle(freeze, by=APPROVERS[0])
     assert len(embedded.queries.rows("freezes")["items"]) == 1
-    embedded.commands.handle(lift, by=APPROVERS[0])
+    asked = embedded.commands.handle(lift, by=APPROVERS[0])
+    assert len(embedded.queries.rows("freezes")["items"]) == 1
+    assert asked.waits is not None
+    accept = dataclasses.replace(
+        lift, command=commands.AcceptChange(change=asked.waits.change, reason="r")
+    )
+    embedded.commands.handle(accept, by=APPROVERS[1])
     assert embedded.queries.rows("freezes")["items"] == []
 
 

@@ -180,6 +180,21 @@ def test_the_newest_rollouts_have_a_series_of_their_own_and_the_rest_do_not() ->
     assert value(text, 'smgate_rollouts{phase="aborted"}') == 59
 
 
+def test_changes_that_wait_for_a_person_are_counted_by_kind_and_those_answered_are_not() -> None:
+    history = Story()
+    asked = rulings.ChangeAsked(command="breaker_reset", body={}, by="alice", reason="r")
+    history.tell("operator:alice", asked)
+    history.tell("operator:alice", asked)
+    accepted = rulings.ChangeAccepted(
+        change=next(iter(history.fleet.changes)), author="alice", accepted_by="bob", reason="r"
+    )
+    history.tell("operator:bob", accepted)
+    text = scrape(history.fleet)
+    assert 'smgate_changes_open{kind="asked"} 1.0' in text
+    assert 'smgate_changes_open{kind="break_glass"} 0.0' in text
+    assert 'smgate_changes_open{kind="held"} 0.0' in text
+
+
 def test_a_scrape_that_fails_says_so_instead_of_failing() -> None:
     def broken(_: metrics.OfFleet) -> list[metrics.Metric]:
         raise RuntimeError("the database is gone")

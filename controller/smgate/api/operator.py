@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -48,6 +49,7 @@ async def command(request: fastapi.Request, who: Commander, service: Service) ->
         "changed": outcome.changed and not asked.dry_run,
         "dry_run": asked.dry_run,
         "repeated": outcome.repeated,
+        "waits": None if outcome.waits is None else dataclasses.asdict(outcome.waits),
     }
     if outcome.preview is not None:
         body["preview"] = outcome.preview

@@ -67,6 +67,7 @@ class ChangeFlags:
     yes: bool
     at_position: int | None
     idempotency_key: str | None
+    break_glass_s: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

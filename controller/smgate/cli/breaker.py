@@ -21,6 +21,7 @@ def show() -> asks.Item:
     "reset",
     "breaker_reset",
     asks_first=True,
+    alone=True,
     examples=["smgate breaker reset --reason 'one bad rack, drained'"],
 )
 def reset() -> asks.Change:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from smgate import client
-from smgate.cli import asks, output, suggest, verbs
+from smgate.cli import asks, changes, output, suggest, verbs
 
 NOUN: Final = verbs.noun("change", "What waits for another person, and what one person did alone.")
 ChangeId = Annotated[
@@ -41,10 +41,42 @@ def ls() -> asks.Listing:
     return asks.Listing(path=client.path("changes"), table=TABLE)
 
 
+def _lines(row: output.Row) -> list[str]:
+    """`change show`: what it is, and what follows in numbers."""
+    told = [
+        f"{output.text_of(row.get('id'))}: {output.text_of(row.get('state'))} "
+        f"({output.text_of(row.get('kind'))})",
+        output.text_of(row.get("sentence")),
+        f"reason: {output.text_of(row.get('reason'))}",
+        f"by {_by(row)}, since {output.text_of(row.get('since'))}, "
+        f"until {output.text_of(row.get('until'))}",
+    ]
+    if row.get("would"):
+        told.append(f"Accepting it: {output.text_of(row.get('would'))}")
+    numbers = row.get("numbers")
+    if isinstance(numbers, dict):
+        told += [f"  {name}: {output.text_of(number)}" for name, number in numbers.items()]
+    if row.get("units"):
+        told.append(f"Units: {output.few(list(row['units']))}")
+    if row.get("would_refuse"):
+        told.append(f"It could not be done now: {output.text_of(row.get('would_refuse'))}")
+    preview = row.get("preview")
+    if isinstance(preview, dict):
+        when = (
+            "When its time is over" if row.get("kind") == "break_glass" else "When it is accepted"
+        )
+        told += [f"{when}:", *(f"  {line}" for line in changes.in_numbers(preview))]
+    if row.get("accepted_by"):
+        told.append(f"accepted by {output.text_of(row.get('accepted_by'))}")
+    if row.get("next_step"):
+        told.append(f"-> {output.text_of(row.get('next_step'))}")
+    return told
+
+
 @verbs.reads(NOUN, "show", examples=["smgate change show c812"])
 def show(change: ChangeId) -> asks.Item:
-    """Show one change, also one that waits no more."""
-    return asks.Item(path=client.path("changes", change), name=change, kind="change")
+    """Show one change, and in numbers what follows; also one that waits no more."""
+    return asks.Item(path=client.path("changes", change), name=change, kind="change", lines=_lines)
 
 
 @verbs.changes(

@@ -23,6 +23,7 @@ KIND_OF_FIELD: Final = {
     "gate": "gate",
     "issue_id": "issue",
     "id": "freeze",
+    "change": "change",
 }
 """Which kind of thing a field of a command names."""
 
@@ -39,6 +40,8 @@ def change(
     if not flags.reason.strip():
         raise failures.usage("--reason is empty.", hint="Say why; it is kept in the log for good.")
     body: dict[str, Any] = {"type": command, **wanted.fields, "reason": flags.reason.strip()}
+    if flags.break_glass_s is not None:
+        body["break_glass_s"] = flags.break_glass_s
     if flags.at_position is not None:
         body["expected_position"] = flags.at_position
     if flags.dry_run:
@@ -55,6 +58,25 @@ def change(
         session.console.note(f"Was written before, at position {position}; nothing was added.")
     else:
         session.console.note(f"Written at position {position}.")
+    return _waiting(session, answer.body)
+
+
+def _waiting(session: sessions.Session, body: output.Row) -> int:
+    """Say what waits for another person now."""
+    kind, change = (
+        output.pick(body, "waits.kind"),
+        output.text_of(output.pick(body, "waits.change")),
+    )
+    if kind == "asked":
+        session.console.say(
+            f"Asked as {change}, and not done yet; another person: smgate change accept {change}"
+        )
+        return exit_codes.WAITING
+    if kind == "break_glass":
+        session.console.say(
+            f"In force until {output.text_of(output.pick(body, 'waits.until'))} by one person alone, as {change}; "
+            f"to keep it, another person: smgate change accept {change}"
+        )
     return exit_codes.OK
 
 
@@ -97,10 +119,24 @@ def _agree(session: sessions.Session, body: dict[str, Any], wanted: asks.Change)
 def consequences(looked: output.Row) -> list[str]:
     """What a dry run says would follow, in numbers."""
     if not looked.get("events"):
+        if output.pick(looked, "waits.kind") == "asked":
+            change = output.text_of(output.pick(looked, "waits.change"))
+            return [f"It was asked for already, as {change}."]
         return ["It is already so; nothing would be written."]
     preview = looked.get("preview")
     if not isinstance(preview, dict):
         return []
+    return [*_asked(looked), *in_numbers(preview)]
+
+
+def _asked(looked: output.Row) -> list[str]:
+    if any(one.get("type") == "change_asked" for one in looked.get("events") or ()):
+        return ["It waits until another person accepts it. When that is done:"]
+    return []
+
+
+def in_numbers(preview: output.Row) -> list[str]:
+    """Whom what is looked at reaches."""
     changed, units = preview.get("changed_units"), preview.get("units")
     changes = preview.get("changes") or []
     lines = [line for one in preview.get("issues") or () for line in issue_lines.lines(one)]

@@ -12,6 +12,7 @@ AUTH: Final = 4
 CONFLICT: Final = 5
 ENDED_BADLY: Final = 6
 UNREACHABLE: Final = 7
+WAITING: Final = 8
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
@@ -28,6 +29,7 @@ Exit codes of smgate
   6    it ended badly: the rollout halted or aborted (only `rollout get --watch`), or the kernel
        key failed (only `build wait`)
   7    the controller cannot be reached, or did not answer in time
+  8    asked: nothing is changed until another person accepts it (`smgate change accept`)
   130  interrupted
   141  the reader of the output went away
 

@@ -41,6 +41,7 @@ def declare(
     "lift",
     "freeze_lift",
     asks_first=True,
+    alone=True,
     examples=["smgate freeze lift year-end --reason 'over'"],
 )
 def lift(

@@ -72,6 +72,7 @@ def publish(
     "mode",
     "gate_mode",
     asks_first=True,
+    alone=True,
     examples=["smgate gate mode kimi-k3-mxfp4 10.7 enforce --reason 'observed for two weeks'"],
 )
 def mode(
@@ -114,6 +115,7 @@ def disable(gate: GateId, sm: Sms = None) -> asks.Change:
     "enable",
     "gate_enable",
     asks_first=True,
+    alone=True,
     examples=["smgate gate enable kimi-k3-mxfp4 --sm 10.7 --reason 'INC-4411 is understood'"],
 )
 def enable(gate: GateId, sm: Sms = None) -> asks.Change:

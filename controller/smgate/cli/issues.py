@@ -34,6 +34,7 @@ def ls() -> asks.Listing:
     "publish",
     "issue_publish",
     asks_first=True,
+    alone=True,
     examples=["smgate issue publish -f flashinfer-4123.yaml --reason 'upstream report'"],
 )
 def publish(
@@ -59,6 +60,7 @@ def publish(
     "withdraw",
     "issue_withdraw",
     asks_first=True,
+    alone=True,
     examples=["smgate issue withdraw flashinfer-4123 --reason 'it was another cubin'"],
 )
 def withdraw(

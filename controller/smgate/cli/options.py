@@ -154,4 +154,21 @@ CHANGE: Final = (
     ),
 )
 
+ALONE: Final = (
+    _parameter(
+        "break_glass_for",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--break-glass-for",
+                metavar="DURATION",
+                help="Do it alone, at once, for so long (30m, 4h); it is undone if nobody else "
+                "accepts it. Needs the role approver.",
+            ),
+        ],
+        None,
+    ),
+)
+"""Of what widens and can be undone."""
+
 Given = dict[str, Any]

@@ -25,6 +25,7 @@ def show() -> asks.Item:
     "publish",
     "policy_publish",
     asks_first=True,
+    alone=True,
     examples=["smgate policy publish -f policy.yaml --reason 'five GPU sets from now on'"],
 )
 def publish(

@@ -215,6 +215,7 @@ def approve(rollout: RolloutId) -> asks.Change:
     "start",
     "rollout_start",
     asks_first=True,
+    alone=True,
     examples=[
         "smgate rollout start k3-107-a --reason 'window is open' --dry-run",
         "smgate rollout start k3-107-a --reason 'window is open' --at-position 81244",
@@ -241,6 +242,7 @@ def pause(rollout: RolloutId) -> asks.Change:
     "resume",
     "rollout_resume",
     asks_first=True,
+    alone=True,
     examples=["smgate rollout resume k3-107-a --reason 'p99 was the network'"],
 )
 def resume(rollout: RolloutId) -> asks.Change:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from smgate import client
-from smgate.cli import exit_codes, failures, offline, output, session as sessions, verbs
+from smgate.cli import durations, exit_codes, failures, offline, output, session as sessions, verbs
 
 NOUN: Final = verbs.noun("token", "Tokens of operators, and join tokens of nodes.")
 JOIN_TTL: Final = "24h"
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TABLE: Final = output.Table(
     noun="tokens",
     name="id",
@@ -66,7 +64,7 @@ def issue(
         raise failures.usage("Give either --role or --join.")
     if name is None and not join:
         raise failures.usage("--name is missing.", hint="Two people must not share a token.")
-    ttl_s = _seconds(ttl or (JOIN_TTL if join else None))
+    ttl_s = durations.seconds(ttl or (JOIN_TTL if join else None), "--ttl")
     kind: Literal["join", "operator"] = "join" if join else "operator"
     if database is None:
         body = {"kind": kind, "subject": name or "join", "role": role, "ttl_s": ttl_s}
@@ -127,12 +125,3 @@ def ls(session: sessions.Session, database: Database = None) -> int:
         body = {"apiVersion": "v1", "items": rows}
     output.listing(session.console, body, TABLE, session.style, footer=footer)
     return exit_codes.OK
-
-
-def _seconds(text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
-    if match is None:
-        raise failures.usage(f"--ttl {text!r} is no length of time.", hint="Write 90d, 24h or 30m.")
-    return int(match[1]) * _UNITS_S[match[2]]

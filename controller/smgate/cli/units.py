@@ -119,6 +119,7 @@ def _change(unit: str, summary: str, **more: Any) -> asks.Change:  # noqa: ANN40
     "pin",
     "unit_pin",
     asks_first=True,
+    alone=True,
     examples=[
         "smgate unit pin k3-prod-07 off --reason 'wrong answers in canary 3'",
         "smgate unit pin k3-prod-07 on --break-glass --reason INC-4411 --yes",
@@ -149,7 +150,11 @@ def pin(
 
 
 @verbs.changes(
-    NOUN, "unpin", "unit_unpin", examples=["smgate unit unpin k3-prod-07 --reason 'fixed'"]
+    NOUN,
+    "unpin",
+    "unit_unpin",
+    alone=True,
+    examples=["smgate unit unpin k3-prod-07 --reason 'fixed'"],
 )
 def unpin(unit: UnitName) -> asks.Change:
     """Remove the pin: the rules decide again."""
@@ -171,6 +176,7 @@ def exclude(unit: UnitName) -> asks.Change:
     NOUN,
     "include",
     "unit_include",
+    alone=True,
     examples=["smgate unit include k3-prod-07 --reason 'vendor is done'"],
 )
 def include(unit: UnitName) -> asks.Change:
@@ -182,6 +188,7 @@ def include(unit: UnitName) -> asks.Change:
     NOUN,
     "accept",
     "unit_accept",
+    alone=True,
     examples=["smgate unit accept k3-prod-07 --reason 'ran clean for a month'"],
 )
 def accept(unit: UnitName) -> asks.Change:
@@ -227,6 +234,7 @@ def clear_memory(unit: UnitName) -> asks.Change:
     "release",
     "unit_release",
     asks_first=True,
+    alone=True,
     examples=["smgate unit release k3-prod-07 --reason 'leaves the fleet'"],
 )
 def release(unit: UnitName) -> asks.Change:

@@ -15,6 +15,7 @@ import typer
 from smgate.cli import (
     asks,
     changes as changing,
+    durations,
     exit_codes,
     options,
     output,
@@ -28,6 +29,8 @@ Decorator = Callable[[Function], Function]
 
 CHANGES: Final[dict[str, str]] = {}
 """Command of the domain -> "noun verb" of the CLI. Filled while the nouns are imported."""
+ALONE: Final[set[str]] = set()
+"""Commands that one person may do alone for a time. Filled likewise."""
 
 
 def noun(name: str, help_text: str) -> typer.Typer:
@@ -76,8 +79,9 @@ def changes(
     *,
     examples: Iterable[str],
     asks_first: bool = False,
+    alone: bool = False,
 ) -> Decorator:
-    """The function returns a Change."""
+    """The function returns a Change; `alone`: one person may do it for a time."""
 
     def execute(
         function: Function, session: sessions.Session, own: options.Given, shared: options.Given
@@ -88,13 +92,21 @@ def changes(
             yes=shared["yes"],
             at_position=shared["at_position"],
             idempotency_key=shared["idempotency_key"],
+            break_glass_s=durations.seconds(shared.get("break_glass_for"), "--break-glass-for"),
         )
         return changing.change(session, command, function(**own), flags, asks_first=asks_first)
 
     def decorate(function: Function) -> Function:
         assert command not in CHANGES, f"{command} has two verbs"
         CHANGES[command] = f"{group.info.name} {verb}"
-        parameters = (*options.CHANGE, *options.RENDER, *options.CONNECTION)
+        if alone:
+            ALONE.add(command)
+        parameters = (
+            *options.CHANGE,
+            *(options.ALONE if alone else ()),
+            *options.RENDER,
+            *options.CONNECTION,
+        )
         _register(group, verb, function, parameters, execute, examples)
         return function
 

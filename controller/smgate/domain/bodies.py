@@ -74,7 +74,8 @@ def _reader(kind: Any) -> Read:  # noqa: ANN401  any type that a command's field
 def describe(name: str, body: Body) -> str:
     """A command in few words: `gate mode kimi-k3-mxfp4 10.7 enforce`."""
     words = [name.replace("_", " ")]
-    for key, value in body.items():
+    for key in (field.name for field in dataclasses.fields(commands.NAMES[name])):
+        value = body.get(key)
         if isinstance(value, str):
             words.append(value)
         elif value is True:

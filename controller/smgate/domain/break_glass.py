@@ -7,16 +7,16 @@ and putting it back narrows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from smgate.domain import decisions, rulings
 from smgate.domain.events import Event
+from smgate.domain.policy import KnownIssue
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change, Thing
 
-REASON: Final = "The time of a break-glass has run out."
 OVER: Final = "break_glass_over"
 """Code of a rollout that stopped because nobody else had agreed in time."""
 
@@ -73,56 +73,70 @@ def undo_of(fleet: Fleet, event: Event) -> dict[Thing, Event]:
     return undo
 
 
+def issue_before(fleet: Fleet, name: str) -> KnownIssue | None:
+    """A known issue as two people left it: what one person loosened alone does not count."""
+    for change in still_open(fleet):
+        before = change.undo.get(("issue", name))
+        if isinstance(before, rulings.IssuePublished):
+            return before.issue
+    return fleet.issues.get(name)
+
+
+def in_words(undo: Iterable[Event]) -> str:
+    """What putting things back comes to."""
+    return "; ".join(_WORDS[type(one)](one) for one in undo)
+
+
 def still_open(fleet: Fleet) -> list[Change]:
     """Every break-glass that is in force and that nobody else has accepted, the newest first."""
-    return [c for c in reversed(fleet.changes.values()) if c.open and c.kind == "break_glass"]
+    return [one for one in reversed(fleet.waiting_changes()) if one.kind == "break_glass"]
 
 
 def _mode(fleet: Fleet, event: rulings.GateModeSet) -> Iterator[Event]:
-    yield replace(event, mode=fleet.mode_of(event.gate, event.sm), reason=REASON)
+    yield replace(event, mode=fleet.mode_of(event.gate, event.sm), reason="")
 
 
 def _switch(fleet: Fleet, event: rulings.GateEnabled) -> Iterator[Event]:
     for sm in event.sms:
-        yield rulings.GateDisabled(gate=event.gate, sms=(sm,), reason=REASON)
+        yield rulings.GateDisabled(gate=event.gate, sms=(sm,), reason="")
 
 
 def _policy(fleet: Fleet, event: rulings.PolicyPublished) -> Iterator[Event]:
-    yield rulings.PolicyPublished(policy=fleet.policy, reason=REASON)
+    yield rulings.PolicyPublished(policy=fleet.policy, reason="")
 
 
 def _issue(fleet: Fleet, event: rulings.IssuePublished | rulings.IssueWithdrawn) -> Iterator[Event]:
     name = event.issue.id if isinstance(event, rulings.IssuePublished) else event.issue_id
     if name in fleet.issues:
-        yield rulings.IssuePublished(issue=fleet.issues[name], reason=REASON)
+        yield rulings.IssuePublished(issue=fleet.issues[name], reason="")
 
 
 def _include(fleet: Fleet, event: rulings.UnitIncluded) -> Iterator[Event]:
-    yield rulings.UnitExcluded(unit=event.unit, reason=REASON)
+    yield rulings.UnitExcluded(unit=event.unit, reason="")
 
 
 def _release(fleet: Fleet, event: rulings.OverrideReleased) -> Iterator[Event]:
     unit = fleet.units.get(event.unit)
     if unit is not None and not unit.excluded:  # to include it would end that too
-        yield rulings.UnitIncluded(unit=event.unit, reason=REASON)
+        yield rulings.UnitIncluded(unit=event.unit, reason="")
 
 
 def _pin(fleet: Fleet, event: rulings.PinSet | rulings.PinRemoved) -> Iterator[Event]:
     unit = fleet.units.get(event.unit)
     before = None if unit is None else unit.pin
     if before is None:
-        yield rulings.PinRemoved(unit=event.unit, reason=REASON)
+        yield rulings.PinRemoved(unit=event.unit, reason="")
     else:
-        yield replace(before, reason=f"{before.reason} (again: {REASON})")
+        yield before
 
 
 def _accept(fleet: Fleet, event: rulings.AdoptionDecided) -> Iterator[Event]:
-    yield replace(event, ruling="taken_back", kernel_key=None, reason=REASON)
+    yield replace(event, ruling="taken_back", kernel_key=None, reason="")
 
 
 def _lift(fleet: Fleet, event: rulings.FreezeLifted) -> Iterator[Event]:
-    reason = fleet.freeze_reasons.get(event.id, event.id)
-    yield rulings.FreezeDeclared(id=event.id, reason=f"{reason} (again: {REASON})")
+    reason = fleet.freeze_reasons.get(event.id, "")
+    yield rulings.FreezeDeclared(id=event.id, reason=reason)
 
 
 def _reset(fleet: Fleet, event: rulings.BreakerReset) -> Iterator[Event]:
@@ -132,7 +146,7 @@ def _reset(fleet: Fleet, event: rulings.BreakerReset) -> Iterator[Event]:
 
 
 def _go_on(fleet: Fleet, event: rulings.RolloutStarted | rulings.RolloutResumed) -> Iterator[Event]:
-    yield rulings.RolloutPaused(rollout=event.rollout, code=OVER, reason=REASON)
+    yield rulings.RolloutPaused(rollout=event.rollout, code=OVER, reason="")
 
 
 _UNDO: Final[dict[type, Callable[[Fleet, Any], Iterator[Event]]]] = {
@@ -153,9 +167,46 @@ _UNDO: Final[dict[type, Callable[[Fleet, Any], Iterator[Event]]]] = {
 }
 
 
-def putting_back(fleet: Fleet, change: Change) -> tuple[Event, ...]:
-    """What to record to put back all that a break-glass changed and nobody has ruled on since."""
-    return tuple(event for one in change.undo.values() for event in _now(fleet, one))
+CAN_UNDO: Final = frozenset(_UNDO)
+"""The kinds of events that can be put back."""
+
+_WORDS: Final[dict[type, Callable[[Any], str]]] = {
+    rulings.GateModeSet: lambda one: f"SM {one.sm} is set to {one.mode} again",
+    rulings.GateDisabled: lambda one: f"gate {one.gate} is disabled on SM {one.sms[0]} again",
+    rulings.PolicyPublished: lambda _: "the policy before it holds again",
+    rulings.IssuePublished: lambda one: f"issue {one.issue.id} is published again as it was",
+    rulings.UnitExcluded: lambda one: f"unit {one.unit} is excluded",
+    rulings.UnitIncluded: lambda one: f"unit {one.unit} is included again",
+    rulings.PinRemoved: lambda one: f"unit {one.unit} is unpinned",
+    rulings.PinSet: lambda one: f"unit {one.unit} is pinned {one.direction} as it was",
+    rulings.AdoptionDecided: lambda one: f"unit {one.unit} is taken back",
+    rulings.FreezeDeclared: lambda one: f"freeze {one.id} is declared again",
+    decisions.BreakerTripped: lambda _: "the breaker is open again",
+    rulings.RolloutPaused: lambda one: f"rollout {one.rollout} is paused",
+}
+
+
+def putting_back(fleet: Fleet, change: Change, why: str) -> tuple[Event, ...]:
+    """What to record to put back all that a break-glass changed and nobody has ruled on since.
+
+    Args:
+        fleet: as it stands now.
+        change: the break-glass.
+        why: said as each event's reason, behind the one it had before.
+    """
+    found = [event for one in change.undo.values() for event in _now(fleet, one)]
+    return tuple(
+        _because(event, f"Break-glass {change.id} of {change.by} {why}") for event in found
+    )
+
+
+def _because(event: Event, why: str) -> Event:
+    before = getattr(event, "reason", None)
+    if before is None:
+        return event
+    reasoned: Any = event
+    done: Event = replace(reasoned, reason=f"{before} ({why})" if before else why)
+    return done
 
 
 def _now(fleet: Fleet, event: Event) -> Iterator[Event]:

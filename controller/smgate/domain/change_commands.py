@@ -6,10 +6,12 @@ Author and accepter differ: here and by the log's own constraint.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from smgate.domain import bodies, break_glass, changes, commands, rulings
+from smgate.domain import bodies, break_glass as glass, changes, commands, rulings
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
+from smgate.domain.policy import Policy
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
 
@@ -17,12 +19,127 @@ Decide = Callable[[commands.Command, str], tuple[Event, ...]]
 """What a command of a person comes to as things stand now."""
 
 
+def same(fleet: Fleet, command: commands.Command) -> Change | None:
+    """The open change of a person that is this very command."""
+    name, body = bodies.name_of(command), bodies.of_command(command)
+    for change in fleet.waiting_changes():
+        if (change.command, change.body) == (name, body):
+            return change
+    return None
+
+
+def ask(fleet: Fleet, command: commands.Command, *, by: str) -> tuple[Event, ...]:
+    """A command waits for another person; asked for twice it is the same change."""
+    if same(fleet, command) is not None:
+        return ()
+    return (
+        rulings.ChangeAsked(
+            command=bodies.name_of(command),
+            body=bodies.of_command(command),
+            by=by,
+            reason=command.reason,
+        ),
+    )
+
+
+def check_break_glass(
+    fleet: Fleet, command: commands.Command, direction: commands.Direction, *, expires_s: int
+) -> None:
+    """Refuse a break-glass where none is needed, and one for too long."""
+    rollout = (
+        fleet.rollouts.get(command.rollout) if isinstance(command, commands.StartRollout) else None
+    )
+    agreed = isinstance(command, commands.AcceptChange) or (
+        rollout is not None and rollout.phase == "approved"
+    )
+    if direction == "narrows" or agreed:
+        raise RejectedError(
+            code="break_glass_not_needed",
+            message="Nobody else has to agree to this.",
+            next_step="Give the same command without the break-glass.",
+        )
+    if not 1 <= expires_s <= fleet.policy.break_glass_max_s:
+        raise RejectedError(
+            code="bad_expiry",
+            message=f"Alone for {expires_s} s: at most {fleet.policy.break_glass_max_s} s.",
+            next_step="Give less, and have another person accept it meanwhile.",
+        )
+    if isinstance(command, commands.PublishPolicy) and _who_agrees(command.policy) != _who_agrees(
+        fleet.policy
+    ):
+        raise RejectedError(
+            code="no_break_glass",
+            message="Nobody decides alone who must agree, nor for how long one may go alone.",
+            next_step="Leave out the break-glass and have another person accept the change.",
+        )
+
+
+def _who_agrees(policy: Policy) -> tuple[object, ...]:
+    return policy.second_person, policy.break_glass_max_s
+
+
+def break_glass(
+    fleet: Fleet,
+    command: commands.Command,
+    events: tuple[Event, ...],
+    *,
+    by: str,
+    expires_s: int,
+) -> tuple[Event, ...]:
+    """One person does it alone, and it is known what undoes it.
+
+    Raises:
+        RejectedError: `no_break_glass`, for what cannot be undone.
+    """
+    undo = [one for event in events for one in glass.undo_of(fleet, event).values()]
+    if not undo:
+        raise RejectedError(
+            code="no_break_glass",
+            message="What this command does cannot be undone by itself when the time runs out.",
+            next_step="Leave out the break-glass and have another person accept the change.",
+        )
+    waiting = same(fleet, command)
+    withdrawn = () if waiting is None else (_instead(waiting),)
+    used = rulings.BreakGlassUsed(
+        command=bodies.name_of(command),
+        body=bodies.of_command(command),
+        by=by,
+        reason=command.reason,
+        expires_s=expires_s,
+        events=len(events),
+        undo=glass.in_words(undo),
+    )
+    return (*withdrawn, used, *events)
+
+
+def _instead(waiting: Change) -> Event:
+    return rulings.ChangeWithdrawn(
+        change=waiting.id, code="break_glass", reason="Done alone meanwhile, for a time."
+    )
+
+
+ENDED: Final = {
+    None: "it waits",
+    "accepted": "another person has accepted it",
+    "withdrawn": "it was withdrawn",
+    "lapsed": "nobody accepted it in time",
+    "undone": "nobody accepted it in time, so it was undone",
+    "overtaken": "people have ruled otherwise since",
+}
+
+
 def _refuse_ended(change: Change) -> RejectedError:
     return RejectedError(
         code=f"change_{change.ended}",
-        message=f"Change {change.id} does not wait any more: {change.ended}.",
+        message=f"Change {change.id} does not wait any more: {ENDED[change.ended]}.",
         next_step="Ask for it again if it is still wanted.",
     )
+
+
+def asked(change: Change) -> commands.Command:
+    """The command that a person asked for."""
+    assert change.command is not None
+    return bodies.to_command(change.command, change.body, reason=change.reason)
 
 
 def accept(
@@ -45,10 +162,8 @@ def accept(
     )
     if change.kind != "asked":
         return (accepted,)
-    assert change.command is not None
     assert change.by is not None
-    asked = bodies.to_command(change.command, change.body, reason=change.reason)
-    return (accepted, *anew(asked, change.by))
+    return (accepted, *anew(asked(change), change.by))
 
 
 def withdraw(fleet: Fleet, command: commands.WithdrawChange, by: str) -> tuple[Event, ...]:
@@ -59,4 +174,4 @@ def withdraw(fleet: Fleet, command: commands.WithdrawChange, by: str) -> tuple[E
     if not change.open:
         raise _refuse_ended(change)
     withdrawn = rulings.ChangeWithdrawn(change=change.id, reason=command.reason)
-    return (withdrawn, *break_glass.putting_back(fleet, change))
+    return (withdrawn, *glass.putting_back(fleet, change, f"was withdrawn: {command.reason}"))

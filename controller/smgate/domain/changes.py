@@ -33,7 +33,7 @@ def find_change(fleet: Fleet, name: str) -> Change:
 
 def show_open(fleet: Fleet, now_us: int) -> list[dict[str, Any]]:
     """The changes that wait, the oldest first."""
-    return [show(fleet, change, now_us) for change in fleet.changes.values() if change.open]
+    return [show(fleet, change, now_us) for change in fleet.waiting_changes()]
 
 
 def show(fleet: Fleet, change: Change, now_us: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What people ask for. Imperative; stamped with who asks by the service.
 
-Each command has a direction. Narrowing needs one person; widening needs the role `approver`, and
-opening a rollout needs two different people.
+Each command has a direction. Narrowing needs one person; widening needs a second one, who accepts it. A
+rollout has two people of its own.
 """
 
 from __future__ import annotations

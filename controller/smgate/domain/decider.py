@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from smgate.domain import (
     announced,
+    break_glass,
     build_commands,
     change_commands,
     commands,
@@ -21,36 +22,113 @@ from smgate.domain import (
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
+from smgate.domain.state_changes import Change
 from smgate.domain.values import Mode
 
-ROLE_FOR: Final = {"narrows": ("operator", "approver", "admin"), "widens": ("approver", "admin")}
-"""Roles that may give a command, by its direction."""
+ONE: Final = ("operator", "approver", "admin")
+"""Roles that may narrow, and ask for what another accepts."""
+AGREES: Final = ("approver", "admin")
+"""Roles that may widen: accept what another asked for, or break the glass."""
+OWN_TWO_PEOPLE: Final = (commands.ApproveRollout, commands.StartRollout, commands.AcceptChange)
+"""Commands that widen and are the second person's own, or come after."""
 
 TEXT_MAX: Final = 2000
 
 
 def decide(
-    fleet: Fleet, command: commands.Command, *, by: str, roles: frozenset[str]
+    fleet: Fleet,
+    command: commands.Command,
+    *,
+    by: str,
+    roles: frozenset[str],
+    break_glass_s: int | None = None,
 ) -> tuple[Event, ...]:
     """Decide one command of one person.
+
+    What widens and needs a second person comes to a `ChangeAsked`: it is done when another accepts.
 
     Args:
         fleet: the folded log.
         command: what is asked.
         by: the person's name.
         roles: the person's roles.
+        break_glass_s: do it alone, for this long; then it is undone.
 
     Raises:
         RejectedError: with the code, e.g. `forbidden`, `reason_needed`, `unknown_unit`,
-            `same_person`, `not_running`.
+            `same_person`, `not_running`, `no_break_glass`.
     """
+    alone = break_glass_s is not None
     direction = _direction(fleet, command)
-    if not roles & set(ROLE_FOR[direction]):
+    waits = direction == "widens" and needs_another(fleet, command)
+    _check_role(fleet, command, direction, roles, waits=waits and not alone)
+    _check_reason(command)
+    if break_glass_s is not None:
+        change_commands.check_break_glass(fleet, command, direction, expires_s=break_glass_s)
+    events = effect(fleet, command, by=by, alone=alone)
+    if not events:
+        return ()
+    settled = unit_commands.settled(fleet, command)
+    if break_glass_s is not None:
+        return change_commands.break_glass(fleet, settled, events, by=by, expires_s=break_glass_s)
+    return change_commands.ask(fleet, settled, by=by) if waits else events
+
+
+def effect(
+    fleet: Fleet, command: commands.Command, *, by: str, alone: bool = False
+) -> tuple[Event, ...]:
+    """What a command comes to once whoever must agree has agreed. Raises as `decide`."""
+    if alone and isinstance(command, commands.StartRollout):
+        return rollout_commands.start(fleet, command, approved=False)
+    return _HANDLERS[type(command)](fleet, command, by)
+
+
+def answer(fleet: Fleet, change: Change) -> tuple[Event, ...]:
+    """What an open change would come to. Raises as `decide`.
+
+    One that was asked, when it is accepted; one that one person did alone, when its time is over.
+    """
+    if not change.open:
+        return ()
+    if change.kind == "break_glass":
+        return break_glass.putting_back(fleet, change, "has run out.")
+    if change.kind == "held":
+        return ()
+    return effect(fleet, change_commands.asked(change), by=change.by or "")
+
+
+def needs_another(fleet: Fleet, command: commands.Command) -> bool:
+    """True if a command that widens waits until another person accepts it."""
+    if isinstance(command, commands.ResumeRollout):
+        rollout = fleet.rollouts.get(command.rollout)
+        if rollout is not None and rollout.approver is None:  # begun by one person alone
+            return True
+    every = fleet.policy.second_person == "every_widening"
+    return every and not isinstance(command, OWN_TWO_PEOPLE)
+
+
+def _check_role(
+    fleet: Fleet,
+    command: commands.Command,
+    direction: commands.Direction,
+    roles: frozenset[str],
+    *,
+    waits: bool,
+) -> None:
+    # Whoever starts what two others, or themselves and another, agreed to, widens nothing by it.
+    agreed = isinstance(command, commands.StartRollout) and (
+        fleet.policy.second_person == "every_widening"
+    )
+    needed = ONE if direction == "narrows" or waits or agreed else AGREES
+    if not roles & set(needed):
         raise RejectedError(
             code="forbidden",
-            message=f"This command {direction}; it needs the role {ROLE_FOR[direction][0]}.",
+            message=f"This command {direction}; it needs the role {needed[0]}.",
             next_step="Ask somebody who has it, or use another token.",
         )
+
+
+def _check_reason(command: commands.Command) -> None:
     reason = command.reason.strip()
     if not reason:
         raise RejectedError(
@@ -62,13 +140,12 @@ def decide(
             message=f"The reason is {len(reason)} characters.",
             next_step=f"At most {TEXT_MAX}.",
         )
-    return _HANDLERS[type(command)](fleet, command, by)
 
 
 def _direction(fleet: Fleet, command: commands.Command) -> commands.Direction:
     """Which way a command goes as things stand: publishing can loosen, unpinning can tighten."""
     if isinstance(command, commands.PublishIssue):
-        before = fleet.issues.get(command.issue.id)
+        before = break_glass.issue_before(fleet, command.issue.id)
         blocks = before is not None and before.severity == "block"
         return "widens" if blocks and before != command.issue else "narrows"
     if isinstance(command, commands.UnpinUnit):
@@ -248,7 +325,7 @@ def _reset_breaker(fleet: Fleet, command: commands.ResetBreaker, by: str) -> tup
 
 def _accept_change(fleet: Fleet, command: commands.AcceptChange, by: str) -> tuple[Event, ...]:
     def anew(asked: commands.Command, author: str) -> tuple[Event, ...]:
-        return _HANDLERS[type(asked)](fleet, asked, author)
+        return effect(fleet, asked, by=author)
 
     return change_commands.accept(fleet, command, by, anew=anew)
 

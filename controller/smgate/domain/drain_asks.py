@@ -47,8 +47,8 @@ def plan(fleet: Fleet, failed: Mapping[str, list[str]]) -> Iterator[Event]:
     for key, units in failed.items():
         if answer(fleet, key) == "unasked":
             yield _held(fleet, key, [fleet.units[name] for name in units])
-    for change in fleet.changes.values():
-        if change.open and change.code == CODE:
+    for change in fleet.waiting_changes():
+        if change.code == CODE:
             moot = change.subject not in failed or answer(fleet, change.subject) == "agreed"
             if moot:
                 yield rulings.ChangeWithdrawn(

@@ -38,7 +38,7 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     kind = type(recorded.event)
     fleet.events_total[kind.__name__] += 1
     before, moves = touches.concerned(fleet, recorded), fleet.moves
-    if fleet.changes:
+    if fleet.open_changes:
         evolve_changes.watch(fleet, recorded)
     _HANDLERS[kind](fleet, recorded, recorded.event)
     after = before

@@ -21,6 +21,7 @@ def _open(fleet: Fleet, recorded: Recorded, **fields: Any) -> None:  # noqa: ANN
         **fields,
     )
     fleet.changes[change.id] = change
+    fleet.open_changes.add(change.id)
 
 
 def end(fleet: Fleet, recorded: Recorded, name: str, how: Ended) -> Change | None:
@@ -29,6 +30,7 @@ def end(fleet: Fleet, recorded: Recorded, name: str, how: Ended) -> Change | Non
     if change is None or not change.open:
         return None
     change.ended, change.ended_position = how, recorded.position
+    fleet.open_changes.discard(name)
     return change
 
 
@@ -87,6 +89,10 @@ def _accepted(fleet: Fleet, recorded: Recorded, event: rulings.ChangeAccepted) -
     change = end(fleet, recorded, event.change, "accepted")
     if change is not None:
         change.accepted_by = event.accepted_by
+        if change.kind == "break_glass" and change.command == "rollout_start":
+            rollout = fleet.rollouts.get(change.body["rollout"])
+            if rollout is not None:  # begun by one person, it has its second now
+                rollout.approver = event.accepted_by
 
 
 def _withdrawn(fleet: Fleet, recorded: Recorded, event: rulings.ChangeWithdrawn) -> None:

@@ -46,7 +46,7 @@ def _stop_clocks(fleet: Fleet, led_us: int) -> None:
             result.flaky_led_us = min(result.flaky_led_us, led_us)
     for probe in fleet.unproven_probes.values():
         probe.since_led_us = min(probe.since_led_us, led_us)
-    for change in fleet.changes.values():
+    for change in fleet.waiting_changes():
         change.since_led_us = min(change.since_led_us, led_us)
     evolve_drains.stop_clocks(fleet, led_us)
     fleet.bad_signs[:] = [(min(at, led_us), unit) for at, unit in fleet.bad_signs]

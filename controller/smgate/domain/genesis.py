@@ -8,10 +8,10 @@ from smgate.domain.events import Event
 REASON = "Shipped with this release."
 
 
-def events() -> tuple[Event, ...]:
-    """The first events of an empty log."""
+def events(first: policy.Policy | None = None) -> tuple[Event, ...]:
+    """The first events of an empty log; `first` is a policy other than the shipped one."""
     return (
         rulings.GatePublished(gate=policy.KIMI_K3, reason=REASON),
-        rulings.PolicyPublished(policy=policy.Policy(), reason=REASON),
+        rulings.PolicyPublished(policy=first or policy.Policy(), reason=REASON),
         *(rulings.IssuePublished(issue=issue, reason=REASON) for issue in shipped_issues.ALL),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from smgate.domain import decisions, facts, keys, values, why
+from smgate.domain import bodies, decisions, facts, keys, rulings, values, why
 from smgate.domain.events import Event, Recorded
 from smgate.domain.state import Fleet
 
@@ -19,6 +19,7 @@ OF_A_SERVER: Final = (
     facts.MemoryFallbackCleared,
 )
 """Facts that name a server of their node."""
+HAS_UNITS: Final = (decisions.WaveOpened, decisions.BreakerTripped, decisions.ChangeHeld)
 OF_A_LAUNCH: Final = (facts.OverrideApplied, decisions.SelfTestWanted)
 
 
@@ -42,11 +43,14 @@ class Scope:
             return event.launch_id in self.launch_ids
         if isinstance(event, decisions.WaveJudged):
             return self.unit in event.good or self.unit in event.bad
-        if isinstance(event, decisions.WaveOpened | decisions.BreakerTripped):
+        if isinstance(event, HAS_UNITS):
             return self.unit in event.units
-        if isinstance(event, decisions.WaitTimedOut):
-            return event.subject == self.unit
-        return getattr(event, "unit", None) == self.unit
+        named = getattr(event, "unit", None)
+        if isinstance(event, rulings.ChangeAsked | rulings.BreakGlassUsed):
+            named = event.body.get("unit")
+        elif isinstance(event, decisions.WaitTimedOut):
+            named = event.subject
+        return bool(named == self.unit)
 
     def _fact(self, node: str, fact: facts.Fact) -> bool:
         if node not in self.nodes:
@@ -112,14 +116,15 @@ def _says(event: Event) -> str:
             said = f"wave {event.wave} of rollout {event.rollout} opened with it"
         case decisions.WaveJudged():
             said = f"wave {event.wave} of rollout {event.rollout} {event.verdict}: {event.sentence}"
-        case decisions.DrainOrdered():
-            said = f"ordered to restart onto the safe value ({event.code}). {event.sentence}"
-        case decisions.DrainFinished():
-            said = f"order {event.order} has ended: {event.code}"
-        case decisions.DrainFailed():
-            said = f"order {event.order} failed: {event.code}. {event.sentence}"
-        case facts.DrainHookEnded():
-            said = f"the drain hook of order {event.order}: {event.outcome}"
+        case (
+            decisions.DrainOrdered()
+            | decisions.DrainFinished()
+            | decisions.DrainFailed()
+            | facts.DrainHookEnded()
+        ):
+            said = _of_a_drain(event)
+        case rulings.ChangeAsked() | rulings.BreakGlassUsed():
+            said = f"{_how(event)}: {bodies.describe(event.command, event.body)}. {event.reason}"
         case facts.InstanceChanged():
             code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
             said = f"{event.instance_id} is {event.state}{code}"
@@ -130,6 +135,27 @@ def _says(event: Event) -> str:
         case _:
             said = why.says(event)
     return said
+
+
+def _of_a_drain(
+    event: decisions.DrainOrdered
+    | decisions.DrainFinished
+    | decisions.DrainFailed
+    | facts.DrainHookEnded,
+) -> str:
+    match event:
+        case decisions.DrainOrdered():
+            return f"ordered to restart onto the safe value ({event.code}). {event.sentence}"
+        case decisions.DrainFinished():
+            return f"order {event.order} has ended: {event.code}"
+        case decisions.DrainFailed():
+            return f"order {event.order} failed: {event.code}. {event.sentence}"
+        case facts.DrainHookEnded():
+            return f"the drain hook of order {event.order}: {event.outcome}"
+
+
+def _how(event: rulings.ChangeAsked | rulings.BreakGlassUsed) -> str:
+    return "asked" if isinstance(event, rulings.ChangeAsked) else f"alone for {event.expires_s} s"
 
 
 def _value(said: decisions.OverrideSet | values.Verdict | facts.OverrideApplied) -> str:

@@ -86,7 +86,10 @@ def _run_out(look: Look) -> list[Event]:
     glasses = [w for w in waits.of_changes(fleet, look.now_us) if w.code == "break_glass"]
     found: list[Event] = []
     for ended in waits.timed_out(fleet, glasses):
-        found += [ended, *break_glass.putting_back(fleet, fleet.changes[ended.subject])]
+        found += [
+            ended,
+            *break_glass.putting_back(fleet, fleet.changes[ended.subject], "has run out."),
+        ]
     return found
 
 

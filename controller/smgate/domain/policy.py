@@ -97,6 +97,11 @@ class Policy:
     """How long a grant may wait for its owner's restart before that is said."""
     adoption_timeout_s: int = 7 * 86400
     """How long an adopted unit may wait for a person's ruling before that is said."""
+    second_person: Literal["every_widening", "rollouts"] = "every_widening"
+    """What needs a second person: every command that widens, or rollouts alone. Then one approver
+    does the others."""
+    break_glass_max_s: int = 86400
+    """How long one person may widen alone, with a reason, until it is undone."""
     change_timeout_s: int = 7 * 86400
     """How long a change that a person asked for waits for another; then it lapses."""
     exposure_limit_units: int | None = None
@@ -244,8 +249,12 @@ def is_sm(text: str) -> bool:
     )
 
 
-NO_COUNTS: Final = ("baseline_proof", "drain_on_failed_build", "min_serving_share")
-"""Fields of a policy that are no whole number of something."""
+WORDS: Final = {
+    "baseline_proof": ("required", "not_required"),
+    "drain_on_failed_build": ("ask", "auto"),
+    "second_person": ("every_widening", "rollouts"),
+}
+"""The values of a policy that are words."""
 
 
 def validate_policy(policy: Policy) -> None:
@@ -256,13 +265,15 @@ def validate_policy(policy: Policy) -> None:
     """
     for item in fields(policy):
         value = getattr(policy, item.name)
-        if item.name == "baseline_proof" and value not in ("required", "not_required"):
-            raise reject(f"baseline_proof is {value!r}.", "Give required or not_required.")
-        if item.name == "drain_on_failed_build" and value not in ("ask", "auto"):
-            raise reject(f"drain_on_failed_build is {value!r}.", "Give ask or auto.")
-        if item.name == "min_serving_share" and not 0 <= value <= 1:
-            raise reject(f"min_serving_share is {value}.", "Give a share from 0 to 1, such as 0.9.")
-        if value is None or item.name in NO_COUNTS:
+        if item.name in WORDS:
+            if value not in WORDS[item.name]:
+                raise reject(f"{item.name} is {value!r}.", f"Give {' or '.join(WORDS[item.name])}.")
+            continue
+        if item.name == "min_serving_share":
+            if not 0 <= value <= 1:
+                raise reject(f"{item.name} is {value}.", "Give a share from 0 to 1, such as 0.9.")
+            continue
+        if value is None:
             continue
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
         if value < least:

@@ -81,10 +81,17 @@ def _approve(fleet: Fleet, command: commands.ApproveRollout, by: str) -> tuple[E
 
 
 def _start(fleet: Fleet, command: commands.StartRollout, by: str) -> tuple[Event, ...]:
+    return start(fleet, command)
+
+
+def start(
+    fleet: Fleet, command: commands.StartRollout, *, approved: bool = True
+) -> tuple[Event, ...]:
+    """What starting comes to. Not `approved`: one person does it alone, for a time."""
     rollout = find_rollout(fleet, command.rollout)
     if rollout.phase == "running":
         return ()
-    if rollout.phase != "approved":
+    if rollout.phase != "approved" and (approved or rollout.phase != "proposed"):
         raise _refuse_phase(
             rollout,
             "started",

@@ -328,6 +328,8 @@ class Fleet:
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
     """Changes that wait for a person, and those that did, by id."""
+    open_changes: set[str] = field(default_factory=set)
+    """Ids of those that wait."""
     drains: dict[str, Drain] = field(default_factory=dict)
     """The order of each unit that is being restarted onto the safe value, or was and failed."""
     episodes: dict[str, Episode] = field(default_factory=dict)
@@ -346,6 +348,11 @@ class Fleet:
         self.gate_by_architecture = {one.architecture: one for one in gates}
         self.candidate_sms = frozenset(sm for one in gates for sm in one.candidate_sms)
         self.targets = frozenset(one.target for one in gates)
+
+    def waiting_changes(self) -> list[Change]:
+        """The changes that wait for a person, the oldest first."""
+        found = (self.changes[name] for name in self.open_changes)
+        return sorted(found, key=lambda change: change.position)
 
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""

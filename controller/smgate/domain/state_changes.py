@@ -59,7 +59,9 @@ class Change:
 
 def held(changes: dict[str, Change], code: str, subject: str) -> Change | None:
     """The newest plan that the controller held for this reason about this, open or ended."""
-    for change in reversed(changes.values()):
-        if change.kind == "held" and (change.code, change.subject) == (code, subject):
-            return change
-    return None
+    found = (
+        change
+        for change in changes.values()
+        if change.kind == "held" and (change.code, change.subject) == (code, subject)
+    )
+    return max(found, key=lambda change: change.position, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from smgate.domain import commands, context, exposure, rulings
@@ -33,6 +34,16 @@ def find_unit(fleet: Fleet, text: str) -> Unit:
             next_step="Give more of the id.",
         )
     return fleet.units[found[0]]
+
+
+def settled(fleet: Fleet, command: commands.Command) -> commands.Command:
+    """The command with its unit's whole id: a beginning may fit another unit later."""
+    unit = getattr(command, "unit", None)
+    if unit is None:
+        return command
+    named: Any = command
+    done: commands.Command = replace(named, unit=find_unit(fleet, unit).id)
+    return done
 
 
 def _exclude(fleet: Fleet, command: commands.ExcludeUnit, by: str) -> tuple[Event, ...]:

@@ -274,22 +274,21 @@ def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> lis
 
 def of_changes(fleet: Fleet, now_us: int) -> Iterator[Wait]:
     """Changes that wait for a person."""
-    for change in fleet.changes.values():
-        if change.open:
-            other = f" (another person than {change.by})" if change.by else ""
-            yield _wait(
-                fleet,
-                now_us,
-                code="change_held" if change.kind == "held" else change.code,
-                subject=change.id,
-                owner="approver",
-                since_led_us=change.since_led_us,
-                position=change.position,
-                timeout_s=change.timeout_s,
-                sentence=change.sentence,
-                next_step=f"smgate change accept {change.id}{other}, "
-                f"or smgate change withdraw {change.id}",
-            )
+    for change in fleet.waiting_changes():
+        other = f" (another person than {change.by})" if change.by else ""
+        yield _wait(
+            fleet,
+            now_us,
+            code="change_held" if change.kind == "held" else change.code,
+            subject=change.id,
+            owner="approver",
+            since_led_us=change.since_led_us,
+            position=change.position,
+            timeout_s=change.timeout_s,
+            sentence=change.sentence,
+            next_step=f"smgate change accept {change.id}{other}, "
+            f"or smgate change withdraw {change.id}",
+        )
 
 
 def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:

@@ -15,6 +15,7 @@ from smgate.domain import decisions, evolve, exposure, facts, planner, policy, r
 from smgate.domain.events import Event, Recorded
 from smgate.domain.evolve_checks import BAD_OUTCOMES
 from smgate.domain.state import Fleet
+from smgate.domain.state_changes import Change
 
 SEEN: Final = (
     *(decisions.LeadershipTaken, decisions.NodeWentSilent, decisions.NodeReturned),
@@ -34,6 +35,7 @@ OF_A_ROLLOUT: Final = (
     | rulings.RolloutAborted
     | rulings.RolloutStarted
 )
+ANSWERS: Final = rulings.ChangeAccepted | rulings.ChangeWithdrawn
 SAMPLES: Final = 50
 ROUNDS_MAX: Final = 100_000
 CAVEAT: Final = (
@@ -168,13 +170,14 @@ def compare(
             samples.append(_sample(real, tried, next_us))
             next_us += step_us
         last_us = recorded.at_us
+        answer = replace(recorded, event=_here(real.fleet, tried.fleet, recorded.event))
         real.take(recorded)
         if bad_us is None and _bad(recorded.event):
             bad_us = recorded.at_us
         if decided(recorded):
             tried.settle(recorded.at_us)
         elif _makes_sense(tried.fleet, recorded.event):
-            tried.take(recorded)
+            tried.take(answer)
         else:
             passed_over += 1
     tried.settle(max(last_us, tried.fleet.now_us))
@@ -205,8 +208,24 @@ def _reach(tried: Course, recorded: Recorded, last_us: int) -> None:
         tried.until(at_us)
 
 
+def _here(real: Fleet, tried: Fleet, event: Event) -> Event:
+    """The answer to a change, with the id that the change has on the other course."""
+    if isinstance(event, ANSWERS):
+        there = real.changes.get(event.change)
+        for change in reversed(tried.waiting_changes()):
+            if there is not None and _asks(change) == _asks(there):
+                return replace(event, change=change.id)
+    return event
+
+
+def _asks(change: Change) -> tuple[object, ...]:
+    return change.kind, change.code, change.subject, change.body
+
+
 def _makes_sense(fleet: Fleet, event: Event) -> bool:
     """False for another policy, and for a word about a rollout that has ended on this course."""
+    if isinstance(event, rulings.BreakGlassUsed):
+        return event.command != "policy_publish"
     if isinstance(event, OF_A_ROLLOUT):
         rollout = fleet.rollouts.get(event.rollout)
         return rollout is not None and not rollout.ended

@@ -11,6 +11,7 @@ from typing import Final
 
 from smgate.clock import ManualClock
 from smgate.domain import commands
+from smgate.domain.policy import Policy
 from smgate.domain.waits import SECOND_US
 from smgate.log import memory
 from smgate.scenario import document
@@ -61,7 +62,8 @@ class Heard:
 class Core:
     """One controller whose time is the caller's."""
 
-    def __init__(self, start_us: int, *, name: str) -> None:
+    def __init__(self, start_us: int, *, name: str, first_policy: Policy | None = None) -> None:
+        """`first_policy`: what the log begins with; None is the shipped one."""
         self.clock: Final = ManualClock(start_us)
         self.store: Final = memory.MemoryStore(clock_us=self.clock.now_us, incarnation=name)
         self.folder: Final = fold.Folder(self.store)
@@ -78,6 +80,7 @@ class Core:
             lease_ttl_s=LEASE_S,
             tick_s=LEASE_S,
             sense_s=0.0,
+            first_policy=first_policy,
         )
         self._sequences: Final[dict[str, int]] = {}
         self.away_since_us: int | None = None
@@ -100,8 +103,18 @@ class Core:
             )
         self._log.append(made, gapless=True)
 
-    def command(self, command: commands.Command, *, by: str, role: document.Role) -> None:
-        """A person gives a command.
+    def command(
+        self,
+        command: commands.Command,
+        *,
+        by: str,
+        role: document.Role,
+        break_glass_s: int | None = None,
+    ) -> str | None:
+        """A person gives a command, or does alone for a time what needs another.
+
+        Returns:
+            The id of the change that waits for another person now, if this is one.
 
         Raises:
             RefusedError: as the service refuses it.
@@ -121,8 +134,10 @@ class Core:
             expected_position=None,
             idempotency_key=None,
             dry_run=False,
+            break_glass_s=break_glass_s,
         )
-        self._commands.handle(request, by=credential)
+        waits = self._commands.handle(request, by=credential).waits
+        return None if waits is None else waits.change
 
     def go_away(self) -> None:
         """Nobody leads from now on."""

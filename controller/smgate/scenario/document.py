@@ -5,6 +5,7 @@ Documented in `tests/simulation/README.md`; the JSON Schema beside it is made fr
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,19 +13,22 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 
-from smgate.domain import commands
+from smgate.domain import commands, policy as policies
 from smgate.scenario import yaml_lines
 from smgate.service import refusal, strict
 from smgate.wire import facts
 from smgate.wire.base import Name
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""The newest version of the format; `Document.scenario` says which a file is of."""
 SECOND_US: Final = 1_000_000
 LATEST_S: Final = 2e9
 DURATION: Final = re.compile(
     r"^(?=[0-9])(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,6})m)?"
     r"(?:([0-9]{1,7}(?:\.[0-9]{1,6})?)s)?$(?!\n)"
 )
+NAMED: Final = re.compile(r"^[a-z][a-z_-]{0,39}$(?!\n)")
+"""No digits, so it is no id of a change."""
 START: Final = re.compile(r"^(19[7-9][0-9]|2[01][0-9]{2})-[0-9]{2}-[0-9]{2}T")
 
 T = TypeVar("T")
@@ -80,6 +84,17 @@ class CommandStep(Step, kw_only=True):
     command: dict[str, Any]
 
 
+class AgreedCommandStep(CommandStep, kw_only=True):
+    """A person gives a command, since version 2: what widens needs a second person."""
+
+    accepted_by: Name | None = None
+    """Who accepts at the same moment, with the role approver, what needs a second person."""
+    break_glass_s: At | None = None
+    """Done alone, for so long; then it is undone."""
+    named: Annotated[str, msgspec.Meta(pattern=NAMED.pattern)] | None = None
+    """A name for the change that this opens, for a later `change_accept` or `change_withdraw`."""
+
+
 class ConnectStep(Step, kw_only=True):
     """A node holds its long-poll from now on: it is not silent."""
 
@@ -115,8 +130,19 @@ KINDS: Final[dict[str, type[Step]]] = {
 }
 """The field that says what a step is."""
 
-FIELDS: Final = frozenset(field for kind in KINDS.values() for field in kind.__struct_fields__)
+KINDS_OF: Final[dict[int, dict[str, type[Step]]]] = {
+    1: KINDS,
+    2: {**KINDS, "command": AgreedCommandStep},
+}
+"""The same by version of the format."""
+
+FIELDS: Final = frozenset(
+    field for kind in KINDS_OF[FORMAT].values() for field in kind.__struct_fields__
+)
 """Every field that any step may have."""
+
+SINCE_2: Final = ("accepted_by", "break_glass_s", "named")
+"""Those that version 1 did not have: there one approver was enough."""
 
 FACTS: Final = tuple(kind.__struct_config__.tag for kind in get_args(facts.Payload))
 """Names of the facts, in the order of `wire.facts`."""
@@ -125,7 +151,7 @@ FACTS: Final = tuple(kind.__struct_config__.tag for kind in get_args(facts.Paylo
 class Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A whole file."""
 
-    scenario: Literal[1]
+    scenario: Literal[1, 2]
     name: Title = ""
     start: Annotated[str, msgspec.Meta(max_length=40, pattern=START.pattern)] = (
         "2026-01-01T00:00:00Z"
@@ -141,6 +167,7 @@ class Planned:
     at_us: int
     step: Step
     command: commands.Command | None
+    break_glass_s: int | None
     facts: tuple[facts.Payload, ...]
 
 
@@ -148,6 +175,7 @@ class Planned:
 class Scenario:
     """A file that can be run."""
 
+    version: int
     name: str
     start_us: int
     steps: tuple[Planned, ...]
@@ -184,13 +212,14 @@ def parse(text: str) -> Scenario:
     start = _start(document.start, lines)
     steps: list[Planned] = []
     for index, item in enumerate(document.steps):
-        planned = _step(item, index, lines)
+        planned = _step(item, index, lines, version=document.scenario)
         if steps and planned.at_us < steps[-1].at_us:
             raise ScenarioError(
                 "This step is earlier than the one before it.", line=_line(lines, ("steps", index))
             )
         steps.append(planned)
     return Scenario(
+        version=document.scenario,
         name=document.name,
         start_us=round(start.timestamp() * SECOND_US),
         steps=tuple(steps),
@@ -208,7 +237,7 @@ def _start(text: str, lines: Lines) -> datetime:
     return start
 
 
-def _step(item: object, index: int, lines: Lines) -> Planned:
+def _step(item: object, index: int, lines: Lines, *, version: int) -> Planned:
     path: yaml_lines.Path = ("steps", index)
     line = _line(lines, path)
     if not isinstance(item, dict):
@@ -224,7 +253,8 @@ def _step(item: object, index: int, lines: Lines) -> Planned:
             f"A step has exactly one of {', '.join(KINDS)}; this has {', '.join(given) or 'none'}.",
             line=line,
         )
-    step: Step = _convert(item, KINDS[given[0]], path, lines)
+    _check_version(item, path, lines, version=version)
+    step: Step = _convert(item, KINDS_OF[version][given[0]], path, lines)
     try:
         at_us = duration_us(step.at)
     except ValueError as error:
@@ -244,12 +274,37 @@ def _step(item: object, index: int, lines: Lines) -> Planned:
         line=line,
         at_us=at_us,
         step=step,
-        command=_command(step, path, lines) if isinstance(step, CommandStep) else None,
+        command=_command(step, path, lines, version=version)
+        if isinstance(step, CommandStep)
+        else None,
+        break_glass_s=_break_glass_s(step, path, lines),
         facts=reported,
     )
 
 
-def _command(step: CommandStep, path: yaml_lines.Path, lines: Lines) -> commands.Command:
+def _check_version(
+    item: dict[Any, Any], path: yaml_lines.Path, lines: Lines, *, version: int
+) -> None:
+    newer = next((name for name in SINCE_2 if name in item), None)
+    if version == 1 and newer is not None:
+        raise ScenarioError(
+            f"`{newer}` needs scenario: 2; in version 1 one approver is enough.",
+            line=_line(lines, (*path, newer)),
+        )
+
+
+def _break_glass_s(step: Step, path: yaml_lines.Path, lines: Lines) -> int | None:
+    if not isinstance(step, AgreedCommandStep) or step.break_glass_s is None:
+        return None
+    try:
+        return duration_us(step.break_glass_s) // SECOND_US
+    except ValueError as error:
+        raise ScenarioError(str(error), line=_line(lines, (*path, "break_glass_s"))) from error
+
+
+def _command(
+    step: CommandStep, path: yaml_lines.Path, lines: Lines, *, version: int
+) -> commands.Command:
     fields = dict(step.command)
     name = fields.pop("type", None)
     kind = commands.NAMES.get(name) if isinstance(name, str) else None
@@ -263,7 +318,20 @@ def _command(step: CommandStep, path: yaml_lines.Path, lines: Lines) -> commands
         command: commands.Command = strict.convert(fields, kind)
     except refusal.RefusedError as error:
         raise _wrong(str(error), place, lines) from error
+    asked = fields.get("policy")
+    if (
+        version == 1
+        and isinstance(command, commands.PublishPolicy)
+        and isinstance(asked, dict)
+        and "second_person" not in asked
+    ):
+        return dataclasses.replace(command, policy=of_version_1(command.policy))
     return command
+
+
+def of_version_1(policy: policies.Policy) -> policies.Policy:
+    """A policy as it was before every widening needed a second person."""
+    return dataclasses.replace(policy, second_person="rollouts")
 
 
 def _check_bounds(value: object, path: yaml_lines.Path, lines: Lines) -> None:

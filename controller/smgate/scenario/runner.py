@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from smgate.domain import commands
+from smgate.domain.policy import Policy
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso
 from smgate.log import port, verify
@@ -20,7 +23,12 @@ class Run:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario: Final = scenario
-        self.core: Final = core.Core(scenario.start_us, name="scenario")
+        self.core: Final = core.Core(
+            scenario.start_us,
+            name="scenario",
+            first_policy=document.of_version_1(Policy()) if scenario.version == 1 else None,
+        )
+        self.named: Final[dict[str, str]] = {}
         self.snapshots: Final = snapshot.Snapshots()
         self.moments: Final[list[dict[str, Any]]] = []
         self.shown_position = 0
@@ -46,7 +54,7 @@ class Run:
             self._show(lines=lines, refused=refused)
         report = verify.verify(self.core.store)
         return {
-            "scenario": document.FORMAT,
+            "scenario": self.scenario.version,
             "name": self.scenario.name,
             "times": self.moments,
             "log_events": report.positions,
@@ -57,8 +65,8 @@ class Run:
         match planned.step:
             case document.FactStep(node=node) | document.FactsStep(node=node):
                 self.core.report(node, planned.facts)
-            case document.CommandStep(by=by, role=role):
-                return self._command(planned, by=by, role=role)
+            case document.CommandStep():
+                return self._command(planned, planned.step)
             case document.ConnectStep(connect=node):
                 self.core.heard.connect(node)
             case document.DisconnectStep(disconnect=node):
@@ -71,10 +79,23 @@ class Run:
                 pass
         return None
 
-    def _command(self, planned: Planned, *, by: str, role: document.Role) -> dict[str, Any] | None:
+    def _command(self, planned: Planned, step: document.CommandStep) -> dict[str, Any] | None:
+        """One person's command, and where the step says so another's agreement to it."""
         assert planned.command is not None
+        command = planned.command
+        if isinstance(command, commands.AcceptChange | commands.WithdrawChange):
+            command = replace(command, change=self.named.get(command.change, command.change))
         try:
-            self.core.command(planned.command, by=by, role=role)
+            waits = self.core.command(
+                command, by=step.by, role=step.role, break_glass_s=planned.break_glass_s
+            )
+            if waits is None or not isinstance(step, document.AgreedCommandStep):
+                return None
+            if step.named is not None:
+                self.named[step.named] = waits
+            if step.accepted_by is not None:
+                accept = commands.AcceptChange(change=waits, reason=command.reason)
+                self.core.command(accept, by=step.accepted_by, role="approver")
         except RefusedError as error:
             return {
                 "line": planned.line,

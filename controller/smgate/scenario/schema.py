@@ -57,34 +57,42 @@ def _bounded(schema: object, name: str = "") -> None:
 
 def scenario_schema() -> dict[str, Any]:
     """The schema as a JSON-able value with stable content."""
-    steps = list(document.KINDS.values())
-    kinds = [document.Document, *steps, *commands.NAMES.values()]
+    steps = {step.__name__: step for kinds in document.KINDS_OF.values() for step in kinds.values()}
+    kinds = [document.Document, *steps.values(), *commands.NAMES.values()]
     (top_ref, *shapes), defs = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    step_refs, command_refs = shapes[: len(steps)], shapes[len(steps) :]
-    top = _of(defs, top_ref)
+    step_refs = dict(zip(steps, shapes, strict=False))
+    command_refs = shapes[len(steps) :]
     for command_name, ref in zip(commands.NAMES, command_refs, strict=True):
         shape = _of(defs, ref)
         shape["properties"]["type"] = {"const": command_name}
         shape["required"] = sorted({*shape.get("required", []), "type"})
+    top = _of(defs, top_ref)
     for shape in defs.values():
         if shape is not top:
             _bounded(_closed(shape))
-    top["properties"]["steps"] = {"type": "array", "items": {"$ref": "#/$defs/Step"}}
-    _of(defs, step_refs[list(document.KINDS).index("command")])["properties"]["command"] = {
-        "$ref": "#/$defs/Command"
-    }
-    _of(defs, step_refs[list(document.KINDS).index("look")])["properties"]["look"] = {"const": True}
-    _of(defs, step_refs[list(document.KINDS).index("facts")])["properties"]["facts"]["minItems"] = 1
-    defs["Step"] = {"oneOf": step_refs}
+    for kind in ("CommandStep", "AgreedCommandStep"):
+        _of(defs, step_refs[kind])["properties"]["command"] = {"$ref": "#/$defs/Command"}
+    _of(defs, step_refs["LookStep"])["properties"]["look"] = {"const": True}
+    _of(defs, step_refs["FactsStep"])["properties"]["facts"]["minItems"] = 1
+    del defs["Document"]
     defs["Command"] = {"oneOf": command_refs}
+    for version, kinds_of in document.KINDS_OF.items():
+        defs[f"Step{version}"] = {"oneOf": [step_refs[one.__name__] for one in kinds_of.values()]}
+        defs[f"Document{version}"] = _versioned(top, version)
     return {
         "$schema": SCHEMA_ID,
         "title": "smgate scenario",
         "description": "See tests/simulation/README.md. Besides this, the steps stand in the order "
         "of their times, and `start` is a real date.",
-        **top_ref,
+        "oneOf": [{"$ref": f"#/$defs/Document{version}"} for version in document.KINDS_OF],
         "$defs": {name: _closed(defs[name]) for name in sorted(defs)},
     }
+
+
+def _versioned(top: dict[str, Any], version: int) -> dict[str, Any]:
+    steps = {"type": "array", "items": {"$ref": f"#/$defs/Step{version}"}}
+    fields = {**top["properties"], "scenario": {"const": version}, "steps": steps}
+    return {**top, "properties": fields}
 
 
 def _of(defs: dict[str, Any], ref: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from smgate.domain import alarms, announced, decisions, exposure, rules, waits, waves
+from smgate.domain import alarms, announced, changes, decisions, exposure, rules, waits, waves
 from smgate.domain.state import Fleet, Rollout, Unit, Wave
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso
@@ -96,12 +96,19 @@ def _snapshot(fleet: Fleet, reasons: Reasons, now_us: int) -> dict[str, Any]:
             for _, episode in sorted(alarms.open_episodes(fleet).items())
         ],
         "waits": [show_wait(fleet, wait, now_us) for wait in waits.collect(fleet, now_us)],
+        "changes": [_change(one) for one in changes.show_open(fleet, now_us)],
         "exposed": [unit.id for unit in units if exposure.exposed(fleet, unit)],
         "uncontrolled": [unit.id for unit in units if exposure.uncontrolled(fleet, unit)],
         "silent": sorted(name for name, node in fleet.nodes.items() if node.silent),
         "freezes": sorted(fleet.freezes),
         "breaker_open": fleet.breaker_position is not None,
     }
+
+
+def _change(shown: dict[str, Any]) -> dict[str, Any]:
+    """An open change; that it is overdue and what to do about it is said with its wait."""
+    names = ("id", "kind", "code", "command", "body", "by", "reason", "sentence", "units")
+    return {name: shown[name] for name in (*names, "would", "numbers", "since", "until")}
 
 
 def _override(unit: Unit, override: decisions.OverrideSet, reason: Reason) -> dict[str, Any]:

@@ -142,12 +142,21 @@ class World:
             self._settle()
 
     def command(
-        self, by: str, command: commands.Command, *, role: document.Role = "approver"
+        self,
+        by: str,
+        command: commands.Command,
+        *,
+        role: document.Role = "approver",
+        accepted_by: str | None = None,
+        break_glass_s: int | None = None,
     ) -> bool:
-        """A person gives a command; True if it was not refused."""
+        """A person gives a command, and another may accept it at once; True if it was not refused."""
         self.counts["commands"] += 1
         try:
-            self.core.command(command, by=by, role=role)
+            waits = self.core.command(command, by=by, role=role, break_glass_s=break_glass_s)
+            if waits is not None and accepted_by is not None:
+                accept = commands.AcceptChange(change=waits, reason="Looked at it too.")
+                self.core.command(accept, by=accepted_by, role="approver")
         except RefusedError as error:
             self.counts["refused"] += 1
             self.tell(f"{by}: {type(command).__name__} REFUSED ({error.code}) {error.message}")

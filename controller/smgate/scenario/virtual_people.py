@@ -41,7 +41,9 @@ def on_call(world: World) -> Actor:
     yield HOUR / 2
     who = PEOPLE[0]
     world.command(
-        who, commands.SetGateMode(gate=KIMI_K3.id, sm=SM, mode="enforce", reason="Observed enough.")
+        who,
+        commands.SetGateMode(gate=KIMI_K3.id, sm=SM, mode="enforce", reason="Observed enough."),
+        accepted_by=PEOPLE[1],
     )
     while True:
         yield world.rng.uniform(1, 5) * HOUR
@@ -62,9 +64,9 @@ def _answer(world: World, who: str, wait: Wait) -> None:
             accepts = commands.AcceptUnit(unit=wait.subject, reason="It has served for weeks.")
             takes_back = commands.TakeBackUnit(unit=wait.subject, reason="Evidence comes first.")
             command = rng.choice((accepts, takes_back))
-        case "asked" | "break_glass" | "change_held" if rng.random() < 0.9:  # noqa: PLR2004  mostly
+        case "change_asked" | "break_glass" | "change_held" if rng.random() < 0.9:  # noqa: PLR2004  mostly
             command = commands.AcceptChange(change=wait.subject, reason="Read it.")
-        case "asked" | "break_glass" | "change_held":
+        case "change_asked" | "break_glass" | "change_held":
             command = commands.WithdrawChange(change=wait.subject, reason="Not now.")
         case "breaker_open":
             command = commands.ResetBreaker(reason="Looked at the units that went bad.")
@@ -134,8 +136,20 @@ def operators(world: World) -> Actor:
         units = sorted(world.fleet.units)
         unit = world.rng.choice(units)
         for command in _orders(world, unit):
-            world.command(who, command)
+            _steer(world, who, command)
             yield world.rng.uniform(0.1, 6) * HOUR
+
+
+def _steer(world: World, who: str, command: commands.Command) -> None:
+    """With another person beside them, alone for a time, or asked and left to who is on call."""
+    how = world.rng.random()
+    if how < 0.6:  # noqa: PLR2004  mostly two sit together
+        other = world.rng.choice([person for person in PEOPLE if person != who])
+        world.command(who, command, accepted_by=other)
+    elif how < 0.75 and commands.direction_of(command) == "widens":  # noqa: PLR2004  now and then
+        world.command(who, command, break_glass_s=world.rng.choice([1, 6]) * round(HOUR))
+    else:
+        world.command(who, command)
 
 
 def _orders(world: World, unit: str) -> list[commands.Command]:

@@ -18,7 +18,15 @@ from typing import Any, Final
 import msgspec
 
 from smgate.clock import Clock, new_id
-from smgate.domain import commands, decider, errors
+from smgate.domain import (
+    change_commands,
+    changes,
+    commands,
+    decider,
+    errors,
+    rulings,
+    unit_commands,
+)
 from smgate.domain.events import Event
 from smgate.log import codec, port
 from smgate.service import appender, credentials, fold, preview, records, refusal, strict
@@ -47,17 +55,31 @@ class Request:
     expected_position: int | None
     idempotency_key: str | None
     dry_run: bool
+    break_glass_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An open change of a person, as it was when a command was answered."""
+
+    change: str
+    kind: str
+    until: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a command came to. `repeated` if it had been given before under its key."""
+    """What a command came to. `repeated` if it had been given before under its key.
+
+    `waits` is the change that waits for another person now: what was asked, or done alone.
+    """
 
     position: int
     events: tuple[Event, ...]
     changed: bool
     repeated: bool = False
     preview: dict[str, Any] | None = None
+    waits: Waiting | None = None
 
 
 def parse(body: bytes) -> Request:
@@ -78,7 +100,7 @@ def parse(body: bytes) -> Request:
         )
     frame: dict[str, Any] = {
         key: value.pop(key)
-        for key in ("expected_position", "idempotency_key", "dry_run")
+        for key in ("expected_position", "idempotency_key", "dry_run", "break_glass_s")
         if key in value
     }
     framed = strict.convert(frame, _Frame)
@@ -89,6 +111,7 @@ def parse(body: bytes) -> Request:
         expected_position=framed.expected_position,
         idempotency_key=framed.idempotency_key,
         dry_run=framed.dry_run,
+        break_glass_s=framed.break_glass_s,
     )
 
 
@@ -97,6 +120,7 @@ class _Frame:
     expected_position: int | None = None
     idempotency_key: str | None = None
     dry_run: bool = False
+    break_glass_s: int | None = None
 
 
 class Commands:
@@ -120,19 +144,19 @@ class Commands:
             stream = _keyed_stream(request, by)
             repeated = self._repeated(stream)
             if repeated is not None:
-                return repeated
+                return self._waiting(request, repeated)
         if request.dry_run:
             return self._preview(request, by=by)
         with self._turn():
             for _ in range(TRIES_MAX):
                 outcome, made = self._decide(request, by=by, stream=stream)
                 if not made:
-                    return outcome
+                    return self._waiting(request, outcome)
                 with contextlib.suppress(port.ConflictError):
-                    return self._append(made, outcome)
+                    return self._waiting(request, self._append(made, outcome))
                 repeated = None if stream == records.OPERATORS else self._repeated(stream)
                 if repeated is not None:
-                    return repeated
+                    return self._waiting(request, repeated)
         raise _busy()
 
     def _decide(
@@ -146,7 +170,11 @@ class Commands:
             self._check_position(request.expected_position, fleet.position)
             try:
                 events = decider.decide(
-                    fleet, request.command, by=by.subject, roles=frozenset({by.role or ""})
+                    fleet,
+                    request.command,
+                    by=by.subject,
+                    roles=frozenset({by.role or ""}),
+                    break_glass_s=request.break_glass_s,
                 )
             except errors.RejectedError as error:
                 raise refusal.of_domain(error) from error
@@ -170,10 +198,28 @@ class Commands:
     def _preview(self, request: Request, *, by: credentials.Credential) -> Outcome:
         with self._folder.at_head() as fleet:
             outcome, _ = self._decide(request, by=by)
+            follows = outcome.events
+            if any(isinstance(event, rulings.ChangeAsked) for event in follows):
+                # In numbers: what it comes to once another person agrees.
+                follows = decider.effect(fleet, request.command, by=by.subject)
             now_us = max(fleet.now_us, self._clock.now_us())
             taken = preview.snapshot(fleet)
-        shown = preview.of_events(taken, outcome.events, by=by.subject, now_us=now_us)
-        return dataclasses.replace(outcome, preview=shown)
+        shown = preview.of_events(taken, follows, by=by.subject, now_us=now_us)
+        return self._waiting(request, dataclasses.replace(outcome, preview=shown))
+
+    def _waiting(self, request: Request, outcome: Outcome) -> Outcome:
+        """The outcome with the change that waits for another person, if this is one."""
+        with self._folder.at_head() as fleet:
+            try:
+                settled = unit_commands.settled(fleet, request.command)
+            except errors.RejectedError:  # The unit is gone by now.
+                return outcome
+            found = change_commands.same(fleet, settled)
+            if found is None:
+                return outcome
+            shown = changes.show(fleet, found, max(fleet.now_us, self._clock.now_us()))
+        waiting = Waiting(change=found.id, kind=found.kind, until=shown["until"])
+        return dataclasses.replace(outcome, waits=waiting)
 
     def _append(self, made: list[port.NewRecord], outcome: Outcome) -> Outcome:
         try:
@@ -249,6 +295,8 @@ def _keyed_stream(request: Request, by: credentials.Credential) -> str:
             next_step="Send a random one per command, and the same one when trying again.",
         )
     content: list[Any] = [by.subject, request.name, msgspec.to_builtins(request.command)]
+    if request.break_glass_s is not None:
+        content.append(request.break_glass_s)
     digest = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
     return f"command/{hashlib.sha256(key.encode()).hexdigest()[:32]}/{digest}"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from smgate.clock import Clock
-from smgate.domain import decisions, genesis, planner, rules, sensing
+from smgate.domain import decisions, genesis, planner, policy, rules, sensing
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.log import port
@@ -90,7 +90,9 @@ class Leader:
         lease_ttl_s: float,
         tick_s: float,
         sense_s: float = SENSE_S,
+        first_policy: policy.Policy | None = None,
     ) -> None:
+        """`first_policy`: what an empty log begins with; None is the shipped one."""
         self._store: Final = store
         self._folder: Final = folder
         self._heard: Final = heard
@@ -99,6 +101,7 @@ class Leader:
         self._lease_ttl_s: Final = lease_ttl_s
         self._tick_s: Final = tick_s
         self._sense_s: Final = sense_s
+        self._first_policy: Final = first_policy
         self._wake: Final = threading.Event()
         self._stopping: Final = threading.Event()
         self._term: Term | None = None
@@ -212,7 +215,7 @@ class Leader:
         ]
         with self._folder.at_head() as fleet:
             if not fleet.events_total["PolicyPublished"]:
-                first.extend(genesis.events())
+                first.extend(genesis.events(self._first_policy))
             now_us = self._now(term, fleet)
         self._append(term, first, now_us)
         log.info("Leading in epoch %d after %.1f s without a leader.", epoch, away_us / SECOND_US)

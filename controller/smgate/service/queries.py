@@ -12,6 +12,7 @@ import msgspec
 from smgate.clock import Clock
 from smgate.domain import (
     changes,
+    decider,
     errors,
     history,
     policy as policies,
@@ -165,7 +166,7 @@ class Queries:
             return _listing(changes.show_open(fleet, self._now_us(fleet)), fleet.position)
 
     def change(self, name: str) -> Row:
-        """One change, also one that waits no more.
+        """One change, also one that waits no more; of an open one what an answer would do.
 
         Raises:
             RefusedError: `unknown_change`.
@@ -176,8 +177,21 @@ class Queries:
                 found = changes.find_change(fleet, name)
             except errors.RejectedError as error:
                 raise refusal.of_domain(error) from error
-            shown = changes.show(fleet, found, now_us)
-            return {"apiVersion": "v1", "position": fleet.position, "change": shown}
+            shown = {
+                "apiVersion": "v1",
+                **changes.show(fleet, found, now_us),
+                "position": fleet.position,  # its own is in its id
+                "would_refuse": None,
+            }
+            try:
+                follows = decider.answer(fleet, found)
+            except errors.RejectedError as error:
+                return shown | {"would_refuse": f"{error.message} {error.next_step}"}
+            taken = preview.snapshot(fleet) if follows else None
+        if taken is None:
+            return shown
+        seen = preview.of_events(taken, follows, by=found.by or "nobody", now_us=now_us)
+        return shown | {"preview": seen}
 
     def events(self, *, after: int, limit: int) -> Row:
         """The log, from a position on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import socket
@@ -16,6 +17,8 @@ import httpx2
 
 START_S: Final = 30.0
 STOP_S: Final = 8.0
+WAITING: Final = 8
+"""The exit code of what another person must accept: `smgate help exit-codes`."""
 BIN: Final = Path(sys.executable).parent
 
 
@@ -80,9 +83,35 @@ class Cli:
         Raises:
             DemoError: it failed though it should not, or the other way round.
         """
+        done = self._do(*args)
+        if (done.returncode != 0) != fails:
+            raise DemoError(f"smgate {shlex.join(args)}: {done.returncode}\n{done.stderr}")
+        if fails:
+            self._show(done.stderr)
+        return done.stdout
+
+    def ask(self, *args: str) -> str:
+        """Ask for what another person must accept; the change's id.
+
+        Raises:
+            DemoError: it came to something else.
+        """
+        done = self._do(*args)
+        asked = re.search(r"Asked as (c[0-9]+)", done.stderr)
+        if done.returncode != WAITING or asked is None:
+            raise DemoError(f"smgate {shlex.join(args)}: {done.returncode}\n{done.stderr}")
+        self._show(asked.string.splitlines()[-1])
+        return asked.group(1)
+
+    def _show(self, text: str) -> None:
+        if self._shown:
+            for line in text.strip().splitlines():
+                print(f"      {line}")
+
+    def _do(self, *args: str) -> subprocess.CompletedProcess[str]:
         if self._shown:
             print(f"    {self.person}$ smgate {shlex.join(args)}", flush=True)
-        done = subprocess.run(  # noqa: S603  our own program
+        return subprocess.run(  # noqa: S603  our own program
             [str(BIN / "smgate"), *args],
             env=self._environ,
             capture_output=True,
@@ -91,9 +120,3 @@ class Cli:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        if (done.returncode != 0) != fails:
-            raise DemoError(f"smgate {shlex.join(args)}: {done.returncode}\n{done.stderr}")
-        if fails and self._shown:
-            for line in done.stderr.strip().splitlines():
-                print(f"      {line}")
-        return done.stdout

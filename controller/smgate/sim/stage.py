@@ -244,6 +244,11 @@ class Demo:
             time.sleep(0.2)
         raise DemoError(f"The controller never came to this: {what}")
 
+    def agree(self, *args: str) -> None:
+        """Alice asks for what widens, and bob, who is another person, accepts it."""
+        change = self.alice.ask(*args, "--yes", "--reason", "demo")
+        self.bob.run("change", "accept", change, "--yes", "--reason", "looked at it too")
+
     def summary(self) -> dict[str, Any]:
         """What the log holds at the end, as the controller counts it."""
         units = self.units()

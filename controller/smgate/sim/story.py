@@ -79,11 +79,11 @@ def _observe(demo: Demo) -> None:
 
 
 def _qualify(demo: Demo) -> None:
-    heading(3, "Enforce SM 10.7, and qualify the good kernel key on the pool")
+    heading(3, "Enforce SM 10.7 (what widens takes two people), and qualify a key on the pool")
     yes = ("--yes", "--reason", "demo")
-    demo.alice.run("policy", "publish", "-f", str(demo.state / "policy.yaml"), *yes)
-    demo.alice.run("gate", "mode", GATE, "10.7", "enforce", *yes)
-    demo.alice.run("gate", "mode", GATE, "9.0", "enforce", *yes)
+    demo.agree("policy", "publish", "-f", str(demo.state / "policy.yaml"))
+    demo.agree("gate", "mode", GATE, "10.7", "enforce")
+    demo.agree("gate", "mode", GATE, "9.0", "enforce")
     demo.alice.run("unit", "take-back", demo.unit_on("rubin-2"), *yes)
     demo.restart("rubin-pool-1", "rubin-pool-2", "rubin-pool-3", "h200-1")
     keys = demo.until(
@@ -169,7 +169,7 @@ def _suspect(demo: Demo) -> None:
 def _fall_back(demo: Demo) -> None:
     heading(6, "One server seen in BF16, and the alarm it raises")
     unit = demo.unit_on("rubin-old-1")
-    demo.alice.run("unit", "release", unit, "--yes", "--reason", "owner wants SGLang's default")
+    demo.agree("unit", "release", unit)
     runner = demo.restart("rubin-old-1", fits=True)["rubin-old-1"]
     say(f"   SGLang 0.5.18 there, with nothing appended, resolved {runner!r}: BF16 experts.")
     demo.until(
@@ -196,6 +196,7 @@ def what_next(demo: Demo, *, ended: bool) -> None:
         "unit ls",
         "build ls",
         "rollout why rubin-1",
+        "change ls",
         "log tail",
         "log verify",
     ):

@@ -4,7 +4,7 @@ import pytest
 from tests import given
 from tests.unit.domain.test_commands import every_command
 
-from smgate.domain import bodies, changes, commands, decisions, policy, rulings
+from smgate.domain import bodies, changes, commands, decisions, policy, rulings, waits
 
 HOUR = 3600
 HELD = decisions.ChangeHeld(
@@ -105,6 +105,24 @@ def test_while_nobody_leads_a_change_does_not_grow_old(fleet):
     assert [one.subject for one in fleet.seen(decisions.WaitTimedOut)] == [change]
 
 
+def test_what_was_asked_while_nobody_led_waits_from_when_somebody_leads():
+    fleet = given.Fleet()
+    fleet.now_us += 5 * HOUR * 1_000_000
+    body = {"gate": given.GATE, "sm": "10.7", "mode": "enforce"}
+    asked = rulings.ChangeAsked(command="gate_mode", body=body, by="alice", reason="r")
+    change = f"c{fleet.record(asked, 'operator:alice').position}"
+    fleet.record(
+        decisions.LeadershipTaken(
+            epoch=2, holder="c1", away_us=5 * HOUR * 1_000_000, rules_version="1"
+        ),
+        "controller",
+    )
+    fleet.later(policy.Policy().change_timeout_s - 1)
+    assert fleet.state.changes[change].open
+    fleet.later(2)
+    assert fleet.state.changes[change].ended == "lapsed"
+
+
 def ask(fleet, command, by="alice"):
     """A person's change waits."""
     recorded = fleet.record(
@@ -155,3 +173,22 @@ def test_an_asked_change_lapses_when_its_time_is_over(fleet):
     assert fleet.refuses(commands.AcceptChange(change=change, reason="r"), by="bob") == (
         "change_lapsed"
     )
+
+
+def test_which_changes_wait_and_in_what_order_they_are_said_does_not_hang_on_the_maps(fleet):
+    first, second = ask(fleet, ENFORCE), hold(fleet)
+    fleet.alone(commands.PinUnit(unit=unit_on(fleet), direction="on", reason="r"), break_glass_s=9)
+    fleet.orders(commands.WithdrawChange(change=second, reason="no"))
+    third = list(fleet.state.changes)[-1]
+    assert fleet.state.open_changes == {first, third}
+    said = [wait.subject for wait in waits.of_changes(fleet.state, fleet.now_us)]
+    assert said == [first, third]
+    fleet.state.changes = dict(reversed(fleet.state.changes.items()))
+    assert [w.subject for w in waits.of_changes(fleet.state, fleet.now_us)] == said
+    assert changes.held(fleet.state, HELD.code, HELD.subject).id == second
+
+
+def unit_on(fleet):
+    fleet.node("a")
+    fleet.launch("a")
+    return fleet.id("a")

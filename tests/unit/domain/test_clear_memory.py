@@ -50,8 +50,12 @@ def test_what_a_check_found_is_not_cleared_by_it():
     assert fleet.told("a")[2] == "self_test_failed"
 
 
-def test_it_widens_so_an_operator_may_not():
-    assert faulted().refuses(CLEAR, role="operator") == "forbidden"
+def test_it_widens_so_it_waits_for_another_person_and_cannot_be_done_alone():
+    fleet = faulted()
+    assert fleet.refuses(CLEAR, break_glass_s=60) == "no_break_glass"
+    [asked] = fleet.alone(CLEAR, role="operator")
+    assert isinstance(asked, rulings.ChangeAsked)
+    assert fleet.told("a") == ("append", given.SAFE, "fault_in_service")
 
 
 def test_other_gpus_and_their_kernel_keys_keep_their_memory():

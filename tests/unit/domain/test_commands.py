@@ -9,6 +9,7 @@ from smgate.domain import commands, decider, errors, policy, rulings
 
 PLAN = policy.RolloutPlan(id="r1", gate=given.GATE, sm="10.7", waves=(policy.Wave(count=1),))
 ISSUE = policy.KnownIssue(id="i", title="t", match={"flashinfer": ("0.7.2",)})
+TRUSTING = policy.Policy(second_person="rollouts")
 PACKAGES = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.3", "torch_cuda": "13.0"}
 
 
@@ -101,7 +102,19 @@ def outcome(fleet, command, role):
 
 
 @pytest.mark.parametrize("name", sorted(commands.NAMES))
-def test_narrowing_needs_an_operator_and_widening_an_approver(fleet, name):
+def test_an_operator_narrows_and_asks_and_an_approver_agrees(fleet, name):
+    command = every_command()[name]
+    assert fleet.refuses(command, role="viewer") == "forbidden"
+    if name in ("rollout_approve", "change_accept"):
+        assert fleet.refuses(command, role="operator") == "forbidden"
+    else:
+        assert outcome(fleet, command, role="operator") != "forbidden"
+    assert outcome(fleet, command, role="approver") != "forbidden"
+
+
+@pytest.mark.parametrize("name", sorted(commands.NAMES))
+def test_where_rollouts_alone_need_two_people_widening_needs_an_approver(fleet, name):
+    fleet.orders(commands.PublishPolicy(policy=TRUSTING, reason="r"))
     command = every_command()[name]
     assert fleet.refuses(command, role="viewer") == "forbidden"
     if name in WIDENS:
@@ -136,14 +149,16 @@ def test_taking_a_pin_to_the_target_away_narrows(fleet):
     fleet.orders(commands.PinUnit(unit="a", direction="off", reason="r"), role="operator")
     for name in ("a", fleet.id("a")):
         unpin = commands.UnpinUnit(unit=name, reason="r")
-        assert fleet.refuses(unpin, role="operator") == "forbidden"
+        asked = fleet.alone(unpin, role="operator")
+        assert [type(one) for one in asked] == ([rulings.ChangeAsked] if name == "a" else [])
 
 
 def test_publishing_an_issue_narrows_and_loosening_one_widens(fleet):
     fleet.orders(commands.PublishIssue(issue=ISSUE, reason="r"), role="operator")
     weaker = commands.PublishIssue(issue=replace(ISSUE, severity="info"), reason="r")
-    assert fleet.refuses(weaker, role="operator") == "forbidden"
-    fleet.orders(weaker)
+    assert isinstance(fleet.alone(weaker, role="operator")[0], rulings.ChangeAsked)
+    change = list(fleet.state.changes)[-1]
+    fleet.orders(commands.AcceptChange(change=change, reason="r"), by="bob")
     fleet.orders(commands.PublishIssue(issue=ISSUE, reason="r"), role="operator")
     assert fleet.orders(commands.PublishIssue(issue=ISSUE, reason="r"), role="operator") == ()
 

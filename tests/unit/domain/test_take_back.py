@@ -107,7 +107,7 @@ def test_one_that_waits_for_an_answer_names_the_change():
     ruling = commands.RuleBuild(kernel_key=given.KEY, node="p1", ruling="confirmed", reason="seen")
     fleet.orders(ruling)
     row = rows(fleet)["a"]
-    (change,) = fleet.state.changes
+    (change,) = fleet.state.open_changes
     assert (row["restart"], row["owner"]) == ("asked", "approver")
     assert row["next_step"] == f"smgate change show {change}"
     fleet.orders(commands.WithdrawChange(change=change, reason="tonight they serve"))

@@ -121,3 +121,35 @@ def test_each_step_says_when_and_a_hold_is_counted_from_the_bad_sign_on():
     assert shown["then"]["hold_after_s"] == 0, "the halt before it was no answer to it"
     times = [step["at"] for row in shown["differing"] for step in (*row["then"], *row["would"])]
     assert all(one >= why.iso(start_us) for one in times)
+
+
+def test_an_answer_to_a_change_finds_it_though_it_has_another_place_on_the_other_course():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node("a")
+    fleet.restarts("a")
+    begun = fleet.state.position
+    alone = given.commands.PinUnit(unit="a", direction="on", reason="night")
+    fleet.alone(alone, break_glass_s=3_600)
+    change = list(fleet.state.changes)[-1]
+    fleet.restarts("a")
+    fleet.later(600)
+    fleet.alone(given.commands.AcceptChange(change=change, reason="r"), by="bob")
+    fleet.later(7_200)
+    fleet.restarts("a")
+    shown = tried(fleet, begun, gather_s=30)
+    assert shown["differing"] == []  # on both courses another person accepted it in time
+
+
+def test_a_policy_that_one_person_published_alone_is_passed_over_and_undoes_nothing_else():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node("a")
+    fleet.restarts("a")
+    begun = fleet.state.position
+    publish = given.commands.PublishPolicy(policy=policy.Policy(gather_s=1), reason="night")
+    fleet.alone(publish, break_glass_s=600)
+    fleet.alone(given.commands.PinUnit(unit="a", direction="off", reason="its owner asks"))
+    fleet.later(3_600)
+    fleet.restarts("a")
+    shown = tried(fleet, begun, gather_s=30)
+    assert shown["differing"] == []
+    assert shown["rulings_passed_over"] == 3  # broken glass, the policy, and the one before again
