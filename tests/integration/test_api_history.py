@@ -173,6 +173,7 @@ def test_what_people_ordered_is_found_by_person_type_and_time(bench: cb.Bench) -
     viewer = bench.token("viewer")
     rows = bench.get(viewer, "log/rulings")["items"]
     assert [row["type"] for row in rows][-3:] == ["pin_set", "freeze_declared", "freeze_lifted"]
+    assert "node_enrolled" not in {row["type"] for row in rows}, "a join token is no person"
     assert {"by": "bob", "author": None}.items() <= rows[-2].items()
     assert rows[-2]["reason"] == rows[-2]["data"]["reason"]
     of_alice = bench.get(viewer, "log/rulings?by=alice")["items"]

@@ -209,7 +209,12 @@ def _step(rules: list[output.Row]) -> list[str]:
 
 def _next(rules: list[output.Row], *, most: int) -> list[str]:
     """What would decide if the rule that applies did not."""
-    rows = [one for one in rules if one.get("state") == "would_be_next"]
+    decided = [one.get("codes") for one in rules if one.get("state") == "applies"]
+    rows = [
+        one
+        for one in rules
+        if one.get("state") == "would_be_next" and one.get("codes") not in decided
+    ]
     if not rows:
         return []
     told = ["", "Next, if that did not apply"]

@@ -72,6 +72,10 @@ def arrived_later(
     return {"arrived_later": kept, "arrived_later_looked_through": position}
 
 
+OF_JOIN_TOKENS: Final = ("node_enrolled",)
+"""What thousands of machines do with a token that a person made; shown when it is asked for."""
+
+
 def rulings(
     store: port.Store, *, by: str | None, kind: str | None, after: int, limit: int
 ) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def rulings(
             for record in page
             if record.position > after
             and actor in (None, record.actor)
-            and kind in (None, record.type)
+            and (record.type not in OF_JOIN_TOKENS if kind is None else record.type == kind)
         ]
         found += len(wanted)
         kept.extend(wanted)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import httpx2
+import msgspec
 import nacl.signing
 
 from smgate.domain import readings, upstream, values
@@ -30,7 +31,10 @@ K3: Final = facts.Model(
     format_top_level="mxfp4-pack-quantized",
     format_group="mxfp4-pack-quantized",
 )
-K3_TP8: Final = facts.Layout(tp=8, experts=896, hidden_size=3584, intermediate_size=3072, top_k=16)
+K3_SHAPE: Final = facts.Layout(
+    experts=896, hidden_size=3584, intermediate_size=3072, top_k=16, expert_layers=92
+)
+K3_TP8: Final = msgspec.structs.replace(K3_SHAPE, tp=8)
 
 
 def build(flashinfer: str, sglang: str = "0.5.23") -> facts.Build:
@@ -370,9 +374,7 @@ class Node:
 
 def expert_parallel(ep: int) -> facts.Layout:
     """K3 with its experts spread over `ep` ranks."""
-    return facts.Layout(
-        tp=ep, ep=ep, experts=896, hidden_size=3584, intermediate_size=3072, top_k=16
-    )
+    return msgspec.structs.replace(K3_SHAPE, tp=ep, ep=ep)
 
 
 def _checked(answer: httpx2.Response) -> bytes:

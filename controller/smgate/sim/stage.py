@@ -36,7 +36,7 @@ waves:
   - count: 1
   - percent: 50
   - percent: 100
-max_in_flight: 4
+max_in_flight: 8
 bake_s: 2
 wave_timeout_s: 600
 """
