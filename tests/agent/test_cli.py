@@ -203,6 +203,12 @@ SETTINGS = [
     ('[[instance]]\nid = "a"\nlog = "/x"\nnode_rank = 1\n', "node_rank"),
     ('[[instance]]\nid = "a"\nlog = "/x"\n[[instance]]\nid = "a"\nlog = "/y"\n', "two instances"),
     ('[[instance]]\nid = "a"\nlog = "/x"\napi_key = "k"\n', "api_key"),
+    ('[[instance]]\nid = "a"\nlog = "/x"\nrestarter = "hook"\n', "goes with a drain_hook"),
+    ('[[instance]]\nid = "a"\nlog = "/x"\ndrain_hook = ["/x"]\n', "goes with a drain_hook"),
+    (
+        '[[instance]]\nid = "a"\nlog = "/x"\nrestarter = "hook"\ndrain_hook = ["x"]\n',
+        "absolute path",
+    ),
     ("poll_interval_s = 0\n", "poll_interval_s"),
     ("unknown = 1\n", "unknown"),
     ("not toml", "agent.toml"),

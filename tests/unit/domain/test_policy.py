@@ -100,6 +100,26 @@ def test_no_number_of_the_policy_may_be_negative(name):
     assert refused(policy.validate_policy, replace(policy.Policy(), **{name: -1})) == "bad_policy"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"min_serving_share": 1.01},
+        {"min_serving_share": NAN},
+        {"max_units_down": 0},
+        {"drain_timeout_s": 0},
+        {"drain_on_failed_build": "sometimes"},
+    ],
+    ids=str,
+)
+def test_a_drain_budget_that_cannot_mean_what_it_says_is_refused(changes):
+    assert refused(policy.validate_policy, replace(policy.Policy(), **changes)) == "bad_policy"
+
+
+@pytest.mark.parametrize("share", [0, 1, 0.9])
+def test_a_serving_share_may_be_all_or_nothing(share):
+    policy.validate_policy(policy.Policy(min_serving_share=share))
+
+
 @pytest.mark.parametrize("name", ["min_gpu_sets", "confirm_passes", "breaker_bad_units"])
 def test_counts_that_zero_would_turn_off_may_not_be_zero(name):
     assert refused(policy.validate_policy, replace(policy.Policy(), **{name: 0})) == "bad_policy"
