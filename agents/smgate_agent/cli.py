@@ -1,4 +1,4 @@
-"""`smgate-agent enroll | launch | run | status`.
+"""`smgate-agent enroll | launch | run | status | golden`.
 
 `launch` is handed on before anything else is imported: it stands in the way of a server's start.
 Data goes to standard output, everything else to standard error; tokens are never arguments.
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parsed.command is None:
         _parser().print_help(sys.stderr)
         return EXIT_USAGE
-    commands = {"enroll": _enroll, "run": _run, "status": _status}
+    commands = {"enroll": _enroll, "run": _run, "status": _status, "golden": _golden}
     return commands[parsed.command](parsed)
 
 
@@ -69,7 +69,19 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="watch this node's servers until stopped")
     status = commands.add_parser("status", help="show what this node's agent knows")
     status.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    for command in (enroll, run, status):
+    golden = commands.add_parser(
+        "golden", help="report how a running server answered golden prompts"
+    )
+    golden.add_argument("--instance", required=True, metavar="NAME", help="as `status` names it")
+    golden.add_argument(
+        "--file",
+        required=True,
+        metavar="FILE",
+        help='JSON {"run", "finished_at_us", "set_digest", "prompts", "mismatches"}; '
+        "- is standard input",
+    )
+    golden.add_argument("--ca-file", metavar="FILE", help="certificate authority of the controller")
+    for command in (enroll, run, status, golden):
         command.add_argument(
             "--config", metavar="FILE", help="settings (default: /etc/smgate-agent/agent.toml)"
         )
@@ -175,6 +187,42 @@ def _status(parsed: argparse.Namespace) -> int:
     else:
         for line in status.lines(gathered):
             print(line)
+    return EXIT_OK
+
+
+def _golden(parsed: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from smgate_agent import clock, controller_link, golden, identity
+    from smgate_agent.launch import shapes
+
+    state_dir = _state_dir(parsed)
+    credential = None if state_dir is None else identity.load(state_dir)
+    if state_dir is None or not shapes.fits(shapes.NAME, parsed.instance):
+        return EXIT_USAGE if state_dir is None else _fail(EXIT_USAGE, "--instance is no name", None)
+    if credential is None:
+        return _fail(EXIT_AUTH, "this node is not enrolled", "Run smgate-agent enroll first.")
+    try:
+        if parsed.file == "-":
+            data = sys.stdin.buffer.read(golden.FILE_BYTES_MAX + 1)
+        else:
+            with Path(parsed.file).open("rb") as file:
+                data = file.read(golden.FILE_BYTES_MAX + 1)
+        result = golden.read(data)
+    except (OSError, golden.GoldenError) as exc:
+        return _fail(EXIT_USAGE, str(exc), "See smgate-agent golden --help.")
+    link = controller_link.Link(
+        credential, clock_=clock.SystemClock(), ca_file=parsed.ca_file, keep_alive=False
+    )
+    try:
+        golden.send(link, result, parsed.instance)
+    except golden.GoldenError as exc:
+        status = EXIT_UNREACHABLE if exc.status is None else EXIT_ERROR
+        status = EXIT_AUTH if exc.status in _AUTH_STATUSES else status
+        return _fail(status, str(exc), "Send it again: the same run is taken in once.")
+    finally:
+        link.close()
+    print(f"reported: {result.mismatches} of {result.prompts} came out wrong on {parsed.instance}")
     return EXIT_OK
 
 

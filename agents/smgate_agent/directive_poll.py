@@ -7,6 +7,7 @@ is never returned to. The held one is a file, exactly as it was signed, for the 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 
 from smgate.wire import base, directive
 from smgate_agent import clock, controller_link, delivery, files, http1, identity
+from smgate_agent.launch import contact
 
 DIRECTIVE_FILE: Final = "directive.json"
 INCARNATIONS_FILE: Final = "incarnations.json"
@@ -56,6 +58,15 @@ class Holder:
         self._verify = verify
         self._left = self._read_left()
         self.held = self._read_held()
+
+    def heard(self) -> None:
+        """The controller answered now: leases are counted from here. Tried, never needed."""
+        with contextlib.suppress(OSError):
+            files.write_atomic(
+                self._path.with_name(contact.CONTACT_FILE),
+                msgspec.json.encode(contact.now()),
+                mode=0o644,
+            )
 
     @property
     def incarnation(self) -> str:
@@ -191,6 +202,7 @@ class Poller:
 
     def _reached(self) -> bool:
         self._link.reached()
+        self._holder.heard()
         if self._holder.held is not None:
             self._on_confirmed(self._holder.held)
         return False

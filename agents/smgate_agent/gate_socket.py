@@ -5,7 +5,7 @@ is reachable through it.
 
 | request | answer |
 | --- | --- |
-| `GET /v1/agent/identity` | `{"node", "controller_url", "public_key", "incarnation", "directive"}`: whom the gate speaks for, the pinned key, and the signed directive this node holds (or null). Answered here, also while the controller is away |
+| `GET /v1/agent/identity` | `{"node", "controller_url", "public_key", "incarnation", "directive", "heard"}`: whom the gate speaks for, the pinned key, the signed directive this node holds (or null), and when the controller was heard last. Answered here, also while the controller is away |
 | `POST /v1/agent/launch`, `GET /v1/agent/launch/{id}?wait=S`, `POST /v1/agent/facts` | relayed with the node's credential; status and body of the controller, unchanged |
 
 A controller that cannot be reached is `502` with code `controller_refused`, `controller_timeout`,
@@ -30,6 +30,7 @@ from typing_extensions import override
 
 from smgate.wire import base, directive
 from smgate_agent import controller_link, directive_poll, files, http1, identity
+from smgate_agent.launch import contact
 
 RELAYS_MAX: Final = 32
 """Launch gates served at once: more ranks than a node starts; the rest is told to come again."""
@@ -170,6 +171,9 @@ def _self(server: GateSocket) -> bytes:
     except (OSError, base.MalformedError):
         signed = None
     credential = server.credential
+    heard = None
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        heard = msgspec.json.decode(files.read_bounded(server.state_dir / contact.CONTACT_FILE))
     return msgspec.json.encode(
         {
             "node": credential.node,
@@ -177,5 +181,6 @@ def _self(server: GateSocket) -> bytes:
             "public_key": credential.public_key,
             "incarnation": credential.incarnation,
             "directive": signed,
+            "heard": heard,
         }
     )

@@ -19,13 +19,13 @@ import prometheus_client
 import typing_extensions
 from prometheus_client import core, registry
 
-from smgate.domain import alarms, exposure, readings, take_back
-from smgate.domain.state import Fleet, Phase, Unit
+from smgate.domain import alarms, exposure, readings, state_rollouts, take_back
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_evidence import Standing
 
 PHASES: Final = ("imminent", "active", "crashed")
 STANDINGS: Final[tuple[str, ...]] = get_args(Standing)
-ROLLOUT_PHASES: Final[tuple[str, ...]] = get_args(Phase)
+ROLLOUT_PHASES: Final[tuple[str, ...]] = get_args(state_rollouts.Phase)
 VERDICTS: Final = ("running", "passed", "failed", "inconclusive")
 UNCONTROLLED_REASONS: Final = ("no_gate", "explicit_choice", "no_grant")
 STAGES: Final = ("decided", "told", "safe")

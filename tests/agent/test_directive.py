@@ -1,5 +1,6 @@
 """Which directives count."""
 
+import json
 import threading
 import time
 
@@ -10,7 +11,7 @@ from tests.agent.test_delivery import credential_for
 
 from smgate.wire import directive
 from smgate_agent import clock, controller_link, directive_poll
-from smgate_agent.launch import ed25519
+from smgate_agent.launch import contact, ed25519
 
 
 def make(generation, *, node="node-1", incarnation="log-1", **more):
@@ -150,6 +151,24 @@ def test_the_long_poll_brings_a_directive_at_once_and_says_which_is_held(control
     assert controller.wait_for(lambda: any("generation=5" in r[1] for r in controller.requests))
     assert holder.held == make(5)
     assert link.state.reachable
+
+
+def test_every_answer_of_the_controller_is_noted_as_contact_and_nothing_else_is(
+    controller, tmp_path, poll
+):
+    note = tmp_path / "contact.json"
+    assert controller.wait_for(lambda: len(controller.requests) == 1)
+    assert not note.exists()
+    controller.publish(make(5))
+    assert controller.wait_for(note.exists)
+    noted = json.loads(note.read_text())
+    assert contact.unheard_s(noted, None, contact.now()) < 60
+    note.unlink()
+    controller.signing_key = SigningKey.generate()
+    controller.publish(make(6))
+    _, link, _ = poll
+    assert controller.wait_for(lambda: link.state.code == "signature_wrong")
+    assert not note.exists()
 
 
 def test_a_restored_log_has_kept_facts_sent_again(controller, poll):

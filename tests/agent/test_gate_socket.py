@@ -127,8 +127,13 @@ def test_who_the_gate_speaks_for_is_answered_without_the_controller(serve, tmp_p
     (tmp_path / "directive.json").write_bytes(b'{"signed":"x","signature":"%s"}' % (b"0" * 128))
     said = json.loads(ask(path, "GET", "/v1/agent/identity")[1])
     assert said["directive"] == {"signed": "x", "signature": "0" * 128}
+    assert said["heard"] is None
+    (tmp_path / "contact.json").write_text('{"at_us": 1}')
+    assert json.loads(ask(path, "GET", "/v1/agent/identity")[1])["heard"] == {"at_us": 1}
     (tmp_path / "directive.json").write_bytes(b"{")
-    assert json.loads(ask(path, "GET", "/v1/agent/identity")[1])["directive"] is None
+    (tmp_path / "contact.json").write_bytes(b"{")
+    said = json.loads(ask(path, "GET", "/v1/agent/identity")[1])
+    assert (said["directive"], said["heard"]) == (None, None)
 
 
 def test_an_absent_controller_is_a_502_with_a_code(serve):

@@ -194,3 +194,30 @@ def test_an_approval_is_found_with_who_had_proposed_it(bench: cb.Bench) -> None:
     path = "log/rulings?type=rollout_approved"
     [row] = bench.get(bench.token("viewer"), path)["items"]
     assert (row["by"], row["author"]) == ("bob", "alice")
+
+
+def test_two_plans_beside_each_other_are_looked_at_and_nothing_is_appended(bench: cb.Bench) -> None:
+    two_servers(bench)
+    alice = bench.token("approver", "alice")
+    plan = {"id": "r1", "gate": cb.GATE, "sm": "10.7", "waves": [{"count": 1}, {"percent": 100}]}
+    bench.command(alice, "rollout_propose", plan=plan)
+    before = bench.service.store.head()
+    viewer = cb.bearer(bench.token("viewer"))
+
+    def diff(**asked: object) -> tuple[int, cb.Json]:
+        answer = bench.http.post("/v1/rollouts/diff", headers=viewer, json=asked)
+        return answer.status_code, answer.json()
+
+    _, body = diff(before="r1", plan={**plan, "bake_s": 60})
+    assert [one["field"] for one in body["changed"]] == ["bake_s"]
+    assert len(body["waves"]) == 2
+    assert diff(before="r1", after="r1")[1]["changed"] == []
+    for asked, status, code in [
+        ({"before": "r1"}, 422, "bad_plan"),
+        ({"before": "r1", "after": "r1", "plan": plan}, 422, "bad_plan"),
+        ({"before": "r9", "after": "r1"}, 404, "unknown_rollout"),
+        ({"before": "r1", "plan": {**plan, "sm": "9"}}, 422, "bad_policy"),
+    ]:
+        answer = diff(**asked)
+        assert (answer[0], answer[1]["error"]["code"]) == (status, code)
+    assert bench.service.store.head() == before

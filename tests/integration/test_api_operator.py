@@ -36,12 +36,14 @@ def test_a_command_is_one_record_under_its_persons_name(bench: cb.Bench) -> None
     alice = bench.token("operator", "alice")
     done = bench.command(alice, "freeze_declare", id="f1")
     assert done["changed"]
-    assert done["events"] == [{"type": "freeze_declared", "id": "f1", "reason": "a test"}]
+    assert done["events"] == [
+        {"type": "freeze_declared", "id": "f1", "reason": "a test", "until": None}
+    ]
     [record] = bench.events("freeze_declared")
     assert (record.actor, record.stream) == ("operator:alice", records.OPERATORS)
     assert record.position == done["position"]
     assert bench.get(alice, "freezes")["items"] == [
-        {"id": "f1", "position": done["position"], "reason": "a test"}
+        {"id": "f1", "position": done["position"], "reason": "a test", "until": None}
     ]
 
 

@@ -56,6 +56,7 @@ def test_local_rule_gives_what_the_vector_says(vector):
             held=vector["held"],
             last_appended=vector["last_appended"],
             on_doubt=vector["on_doubt"],
+            unheard_s=vector.get("unheard_s"),
         )
         == vector["expect"]
     )

@@ -117,6 +117,11 @@ class Fleet(RuleBasedStateMachine):
         for check in policy.KIMI_K3.required_checks:
             self.fleet.check("x", check, outcome, sm=SMS["x"], probe_version=probe)
 
+    @rule(node=candidates, mismatches=st.sampled_from([0, 0, 1]))
+    def answer(self, node, mismatches):
+        numbers = {"set_digest": "ab" * 8, "prompts": 8, "mismatches": mismatches}
+        self.fleet.says(node, facts.GoldenFinished(instance_id="k3", **numbers))
+
     @rule(node=candidates)
     def fault(self, node):
         self.fleet.says(node, facts.GpuFaultSeen(gpu_uuid=f"GPU-{node}", xid=79))
@@ -165,6 +170,11 @@ class Fleet(RuleBasedStateMachine):
                 commands.PublishPolicy(
                     policy=policy.Policy(min_gpu_sets=2, baseline_proof="required"), reason="r"
                 ),
+                commands.PublishPolicy(
+                    policy=policy.Policy(min_gpu_sets=2, bake_lease_s=600), reason="r"
+                ),
+                commands.GraduateGate(gate=given.GATE, sm="10.7", reason="r"),
+                commands.PublishGate(gate=policy.KIMI_K3, reason="r"),
                 commands.PublishPolicy(
                     policy=policy.Policy(min_gpu_sets=2, max_units_down=2, min_serving_share=0.3),
                     reason="r",

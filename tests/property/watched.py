@@ -13,6 +13,7 @@ from smgate.domain import (
     outcome,
     policy,
     readings,
+    windows,
 )
 
 ENDS = {
@@ -24,6 +25,7 @@ ENDS = {
 }
 """All that may ever end a grant. No freeze, breaker, pause, halt, abort, completion or silence."""
 
+NIGHT = windows.FreezeWindow(days=windows.DAYS, starts="22:14", ends="23:20")
 PLANS = {
     "all": policy.RolloutPlan(
         id="", gate=given.GATE, sm="10.7", waves=(policy.Wave(percent=100),), max_in_flight=100
@@ -46,6 +48,15 @@ PLANS = {
         success_percent=10,
         bake_s=60,
         max_in_flight=2,
+    ),
+    "rested": policy.RolloutPlan(
+        id="",
+        gate=given.GATE,
+        sm="10.7",
+        waves=(policy.Wave(select=policy.Selector(units=("a", "b"))), policy.Wave(percent=100)),
+        bake_s=60,
+        golden="require",
+        freeze_windows=(NIGHT,),
     ),
 }
 

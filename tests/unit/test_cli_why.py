@@ -228,6 +228,7 @@ def test_a_rollout_says_what_blocks_it_and_whose_move_it_is(api: FakeApi) -> Non
             "halted_code": None,
             "author": "alice",
             "approver": "bob",
+            "approvers": ["bob"],
             "as_of_position": 812,
             "now": "2027-01-15T03:12:44Z",
             "eligible_now": 6,
@@ -253,7 +254,7 @@ def test_a_rollout_says_what_blocks_it_and_whose_move_it_is(api: FakeApi) -> Non
     )
     text = Cli(api.url)("rollout", "why", "r-1").out
     assert text.splitlines()[0] == "rollout r-1 | running"
-    assert "author alice, approver bob" in text
+    assert "author alice, approved by bob" in text
     lines = text.splitlines()
     at = lines.index("  - Freeze x")
     assert lines[at + 1 : at + 3] == [

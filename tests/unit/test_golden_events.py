@@ -52,6 +52,7 @@ HISTORY = [
     "weights_seen",
     "gpu_fault_seen",
     "bake_interval",
+    "golden_finished",
     "memory_fallback_seen",
     "memory_fallback_cleared",
     "gap_noticed",
@@ -80,6 +81,7 @@ HISTORY = [
     "freeze_lifted",
     "gate_disabled",
     "gate_enabled",
+    "gate_graduated",
     "issue_published",
     "issue_withdrawn",
     "build_announced",
@@ -168,12 +170,13 @@ def test_one_file_of_each_event_is_written_again_byte_for_byte(name):
 
 @pytest.mark.parametrize("name", sorted(codec.NAMES))
 def test_a_golden_event_says_something_in_every_field(name):
-    event = codec.decode(name, 1, payload(name))
-    for field in dataclasses.fields(event):
+    found = [codec.decode(name, 1, path.read_bytes()) for path in FILES if parts(path)[0] == name]
+    for field in dataclasses.fields(found[0]):
+        said = [getattr(event, field.name) for event in found]
         if field.default is not dataclasses.MISSING:
-            assert getattr(event, field.name) != field.default or name == "gate_published", field
+            assert any(one != field.default for one in said) or name == "gate_published", field
         elif field.default_factory is not dataclasses.MISSING:
-            assert getattr(event, field.name) != field.default_factory(), field
+            assert any(one != field.default_factory() for one in said), field
 
 
 def test_the_files_fold_into_one_story_and_each_leaves_its_mark():

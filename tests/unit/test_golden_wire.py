@@ -2,6 +2,7 @@
 
 `tests/golden/wire` has one file per message and wire version. A file is never changed: agents of
 that version are out there. The directive in it was signed with the key that the enrolment pins.
+`NAME+WHAT.v1.json` has a field that is sent only where there is something to say.
 """
 
 import json
@@ -25,12 +26,16 @@ KINDS = {
     "facts_batch": facts.FactsBatch,
     "directive_drain": directive.Directive,
     "facts_batch_drain": facts.FactsBatch,
+    "facts_batch_golden": facts.FactsBatch,
     "acknowledgement": facts.Acknowledgement,
     "error_body": base.ErrorBody,
 }
 VERSIONED = sorted(set(KINDS) - {"error_body", "signed_directive"})
 """The error has no version: every agent must be able to read why it was refused. A signed directive
 carries the version in what is signed."""
+
+
+VARIANTS = {name: KINDS[name.partition("+")[0]] for name in [*KINDS, "directive+lease"]}
 
 
 def golden(name):
@@ -70,7 +75,7 @@ def structs(value):
 
 
 def test_every_message_has_its_file_and_every_file_a_message():
-    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.v1.json" for name in KINDS}
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.v1.json" for name in VARIANTS}
     shown = {type(one) for name, kind in KINDS.items() for one in structs(decoded(name, kind))}
     written = {
         kind
@@ -85,7 +90,7 @@ def decoded(name, kind):
     return base.decode(golden(name), kind)
 
 
-@pytest.mark.parametrize(("name", "kind"), KINDS.items())
+@pytest.mark.parametrize(("name", "kind"), VARIANTS.items())
 def test_a_message_is_read_and_written_again_byte_for_byte(name, kind):
     assert base.encode(decoded(name, kind)) == golden(name)
 
@@ -93,7 +98,8 @@ def test_a_message_is_read_and_written_again_byte_for_byte(name, kind):
 @pytest.mark.parametrize(("name", "kind"), KINDS.items())
 def test_a_golden_message_says_something_in_every_field(name, kind):
     said = {}
-    for one in structs(decoded(name, kind)):
+    variants = [one for one in VARIANTS if one.partition("+")[0] == name]
+    for one in (part for variant in variants for part in structs(decoded(variant, kind))):
         for field in msgspec.structs.fields(one):
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
@@ -130,7 +136,14 @@ def test_a_directive_without_an_order_is_what_agents_from_before_orders_read():
 
 
 def test_the_batch_shows_each_kind_of_fact_once():
-    batches = [decoded(name, facts.FactsBatch) for name in ("facts_batch", "facts_batch_drain")]
+    batches = [
+        decoded(name, facts.FactsBatch)
+        for name in (
+            "facts_batch",
+            "facts_batch_drain",
+            "facts_batch_golden",
+        )
+    ]
     shown = [one for batch in batches for one in batch.facts]
     assert [type(one.payload) for one in shown] == list(typing.get_args(facts.Payload))
     sequences = [one.sequence for one in shown]
@@ -152,6 +165,17 @@ def test_the_gate_reads_the_same_answer_as_the_contract():
     answer = shapes.launch_answer(golden("launch_answer"))
     assert answer == json.loads(golden("launch_answer"))
     assert state.verified(answer["directive"], identity) == json.loads(golden("directive"))
+    leased = golden("directive+lease")
+    assert shapes.directive(leased.decode()) == json.loads(leased)
+
+
+@pytest.mark.parametrize("lease_s", [0, -1, 1.5, "60", True, None, (1 << 53) + 1])
+def test_a_lease_is_a_positive_number_of_seconds_or_is_not_sent(lease_s):
+    body = changed("directive", ("units", 0), lambda unit: unit.update(lease_s=lease_s))
+    with pytest.raises(base.MalformedError):
+        base.decode(body, directive.Directive)
+    with pytest.raises(shapes.MalformedError):
+        shapes.directive(body.decode())
 
 
 @pytest.mark.parametrize("name", ["launch_answer", "directive", "directive_drain"])

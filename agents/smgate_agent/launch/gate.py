@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from smgate_agent.launch import (
     checks,
+    contact,
     conversation,
     handover,
     kernel_key,
@@ -62,6 +63,7 @@ class Progress:
     endpoints: tuple[link.Endpoint, ...] = ()
     identity: state.Identity | None = None
     held: Json | None = None
+    heard: Json | None = None
     last_appended: Json | None = None
     talk: conversation.Conversation | None = None
     decided: tuple[Json, Json] | None = None
@@ -106,6 +108,7 @@ class Gate:
         progress = self.progress
         found = peers.find(self.options, self.store)
         progress.identity, progress.held = found.identity, found.held
+        progress.heard = found.heard
         progress.endpoints = found.endpoints
         edge = plan.Edge(
             launch_id=self.launch_id,
@@ -153,6 +156,7 @@ class Gate:
         entry, directive, signed = talk.decision(answer)
         progress.decided = (entry, directive)
         self.store.save_directive(signed, directive, progress.identity)
+        self.store.save_heard()
 
     def outcome(self) -> tuple[Json, str, int | None]:
         """What to do, whether a directive or the local rule says so, and the generation."""
@@ -169,6 +173,7 @@ class Gate:
             held=progress.held,
             last_appended=progress.last_appended,
             on_doubt=self.options.on_doubt,
+            unheard_s=contact.unheard_s(progress.heard, progress.held, contact.now()),
         )
         return done, "local_rule", None if progress.held is None else progress.held["generation"]
 

@@ -5,6 +5,9 @@ for what is being launched; then the safe value, only where the fleet's last kno
 `enforce` or `--on-doubt safe` was given; then nothing. `tests/golden/gate/local_rule.json` holds
 these rules equal to the controller's.
 
+A target that was given under a lease, because it had not baked, is the safe value again when the
+controller was not heard for that long.
+
 Several nodes that cannot reach the controller have nobody to agree through, so a unit of several
 nodes never takes the target by itself.
 """
@@ -198,8 +201,12 @@ def decide(
     held: Json | None = None,
     last_appended: Json | None = None,
     on_doubt: str = "untouched",
+    unheard_s: float | None = None,
 ) -> Json:
-    """The local rule: what to do with this launch when the controller gave no decision for it."""
+    """The local rule: what to do with this launch when the controller gave no decision for it.
+
+    `unheard_s` is how long the controller was not heard; None, not known, ends a lease.
+    """
     may_be_safe = on_doubt == "safe" or _enforced(launch, held)
     safe = safe_value(launch) if may_be_safe else None
     hard = hard_rule(launch)
@@ -209,13 +216,27 @@ def decide(
         return result("untouched", None, hard)
     entry = _held_entry(launch, held)
     if entry is not None:
-        outcome = apply(entry, launch, last_appended)
-        if outcome["value"] == TARGET and launch.get("nnodes", 1) > 1:
-            return _safe_or_untouched(safe_value(launch), "local_several_nodes")
-        return outcome
+        return _by_held(entry, launch, last_appended, unheard_s)
     if may_be_safe:
         return _safe_or_untouched(safe, "local_safe")
     return result("untouched", None, "local_untouched")
+
+
+def _by_held(
+    entry: Json, launch: Json, last_appended: Json | None, unheard_s: float | None
+) -> Json:
+    if _lease_is_over(entry, unheard_s):
+        return _safe_or_untouched(safe_value(launch), "lease_expired")
+    outcome = apply(entry, launch, last_appended)
+    if outcome["value"] == TARGET and launch.get("nnodes", 1) > 1:
+        return _safe_or_untouched(safe_value(launch), "local_several_nodes")
+    return outcome
+
+
+def _lease_is_over(entry: Json, unheard_s: float | None) -> bool:
+    """A target that had not baked when the controller was heard last holds for one lease."""
+    lease_s = entry.get("lease_s")
+    return lease_s is not None and (unheard_s is None or unheard_s >= lease_s)
 
 
 def _safe_or_untouched(safe: str | None, code: str) -> Json:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smgate_agent.launch import link, shapes, state
+from smgate_agent.launch import contact, link, shapes, state
 
 if TYPE_CHECKING:
     from smgate_agent.launch.options import Options
@@ -23,6 +23,8 @@ class Peers:
 
     identity: state.Identity | None
     held: Json | None
+    heard: Json | None
+    """When this node heard the controller last, by `contact.now`."""
     endpoints: tuple[link.Endpoint, ...]
 
 
@@ -38,9 +40,14 @@ def find(options: Options, store: state.Store) -> Peers:
     if identity is None:
         identity = state.identity_of(told)
     if identity is None:
-        return Peers(identity=None, held=None, endpoints=())
+        return Peers(identity=None, held=None, heard=None, endpoints=())
     held = _newest(store.held(identity), _verified((told or {}).get("directive"), identity))
-    return Peers(identity=identity, held=held, endpoints=_endpoints(options, identity, socket_path))
+    return Peers(
+        identity=identity,
+        held=held,
+        heard=_latest(store.heard(), (told or {}).get("heard"), held),
+        endpoints=_endpoints(options, identity, socket_path),
+    )
 
 
 def _socket(path: str | None) -> str | None:
@@ -61,6 +68,13 @@ def _verified(signed: object, identity: state.Identity) -> Json | None:
         return state.verified(signed, identity)
     except shapes.MalformedError:
         return None
+
+
+def _latest(noted: Json | None, told: object, held: Json | None) -> Json | None:
+    """Of what the gate and the agent noted, the one that is less long ago."""
+    at = contact.now()
+    found = [one for one in (noted, told) if isinstance(one, dict)]
+    return min(found, key=lambda one: contact.unheard_s(one, held, at) or 0.0, default=None)
 
 
 def _newest(saved: Json | None, told: Json | None) -> Json | None:

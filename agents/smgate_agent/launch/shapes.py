@@ -140,6 +140,7 @@ _UNIT = {
     "launch_ids": _list_of(_matches(NAME)),
     "given_for": _is_given_for,
     "decided_at": is_count,
+    "lease_s": _is_positive,
 }
 _DIRECTIVE = {
     "wire_version": _is_version,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smgate_agent.launch import ed25519, kernel_key, shapes
+from smgate_agent.launch import contact, ed25519, kernel_key, shapes
 
 Json = dict[str, Any]
 FILE_BYTES_MAX = 4 << 20
@@ -98,6 +98,14 @@ class Store:
         """Keep a verified directive, unless a newer one of its log is there already."""
         if not is_older(directive, self.held(identity)):
             write_json(self.folder / "directive.json", signed)
+
+    def heard(self) -> Json | None:
+        """When the controller was heard last, by `contact.now`."""
+        return read_json(self.folder / contact.CONTACT_FILE)
+
+    def save_heard(self) -> None:
+        """The controller was heard now."""
+        write_json(self.folder / contact.CONTACT_FILE, contact.now())
 
     def last_appended(self, unit: str) -> Json | None:
         """What was appended last for a unit, and what it was given for."""

@@ -14,7 +14,7 @@ from smgate.api import answers, auth
 from smgate.domain import policy as policies
 from smgate.domain.events import Event
 from smgate.log import codec
-from smgate.service import credentials, handle, service as services, strict
+from smgate.service import credentials, handle, preview, refusal, service as services, strict
 from smgate.views import shape
 
 router: Final = fastapi.APIRouter(prefix="/v1")
@@ -99,7 +99,36 @@ class PlanRequest:
 async def plan_ahead(request: fastapi.Request, _: Viewer, service: Service) -> fastapi.Response:
     """What a rollout plan would do if it were proposed now. Appends nothing."""
     asked = strict.convert(strict.parse(await request.body()), PlanRequest, code="bad_plan")
-    return await _answer(lambda: service.queries.plan_ahead(asked.plan))
+    return await _answer(
+        lambda: service.queries.foreseen(
+            lambda taken, now_us: preview.of_plan(taken, asked.plan, now_us=now_us)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffRequest:
+    """The body of `POST /v1/rollouts/diff`: a rollout, and another one or a plan."""
+
+    before: str
+    after: str | None = None
+    plan: policies.RolloutPlan | None = None
+
+
+@router.post("/rollouts/diff")
+async def diff(request: fastapi.Request, _: Viewer, service: Service) -> fastapi.Response:
+    """Two rollouts, or a rollout and a plan, beside each other. Appends nothing."""
+    asked = strict.convert(strict.parse(await request.body()), DiffRequest, code="bad_plan")
+    after = asked.after or asked.plan
+    if after is None or (asked.after is not None and asked.plan is not None):
+        raise refusal.RefusedError(
+            422, "bad_plan", "Give `after` or `plan`.", next_step="Exactly one of them."
+        )
+    return await _answer(
+        lambda: service.queries.foreseen(
+            lambda taken, now_us: preview.of_two(taken, asked.before, after, now_us=now_us)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ from smgate.cli import failures
 FILE_BYTES_MAX: Final = 1 << 20
 """What the API accepts at most in one request."""
 STANDARD_INPUT: Final = "-"
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+"""What tells a file from a name where either may stand."""
 ADDED: Final = frozenset({"apiVersion", "position"})
 """Keys that the controller adds to what was published."""
 _TEXTUAL: Final = frozenset({"str", "int", "float", "timestamp"})

@@ -13,7 +13,11 @@ NOUN: Final = verbs.noun("freeze", "Times in which nothing new is started.")
 TABLE: Final = output.Table(
     noun="freezes",
     name="id",
-    columns=(output.Column("FREEZE", "id"), output.Column("REASON", "reason")),
+    columns=(
+        output.Column("FREEZE", "id"),
+        output.Column("UNTIL", "until"),
+        output.Column("REASON", "reason"),
+    ),
 )
 
 
@@ -27,13 +31,21 @@ def ls() -> asks.Listing:
     NOUN,
     "declare",
     "freeze_declare",
-    examples=["smgate freeze declare year-end --reason 'change freeze until January 4'"],
+    examples=[
+        "smgate freeze declare incident --reason 'nobody knows yet what it is'",
+        "smgate freeze declare year-end --until 2027-01-04T08:00:00+01:00 --reason holidays",
+    ],
 )
 def declare(
     freeze: Annotated[str, typer.Argument(help="A name for it.")],
+    until: Annotated[
+        str | None, typer.Option("--until", help="When it ends: 2027-01-04T08:00:00+01:00.")
+    ] = None,
 ) -> asks.Change:
-    """Start nothing new until it is lifted. What stands, stands."""
-    return asks.Change(fields={"id": freeze}, summary=f"Freeze {freeze} is declared.")
+    """Start nothing new until it is lifted, or until an instant. What stands, stands."""
+    fields = {"id": freeze} if until is None else {"id": freeze, "until": until}
+    end = "it is lifted" if until is None else until
+    return asks.Change(fields=fields, summary=f"Freeze {freeze} is declared, until {end}.")
 
 
 @verbs.changes(

@@ -20,12 +20,13 @@ TABLE: Final = output.Table(
         output.Column("CANDIDATE", "candidate_sms"),
         output.Column("MODES", "modes"),
         output.Column("DISABLED", "disabled_sms"),
+        output.Column("GRADUATED", "graduated_sms", wide=True),
         output.Column("ARCHITECTURE", "architecture", wide=True),
         output.Column("FORMAT", "weight_format", wide=True),
         output.Column("CHECKS", "required_checks", wide=True),
     ),
 )
-ADDED: Final = frozenset({"modes", "disabled_sms"})
+ADDED: Final = frozenset({"modes", "disabled_sms", "graduated_sms"})
 """What `gate show` adds to a gate: other commands change it."""
 GateId = Annotated[str, typer.Argument(help="A gate.", autocompletion=suggest.gates)]
 Sms = Annotated[
@@ -125,4 +126,29 @@ def enable(gate: GateId, sm: Sms = None) -> asks.Change:
         fields={"gate": gate, "sms": list(sm or ())},
         summary=f"Gate {gate} is enabled on {where}: suspended grants count again.",
         consequence=reach.of_gate(gate, sm or ()),
+    )
+
+
+@verbs.changes(
+    NOUN,
+    "graduate",
+    "gate_graduate",
+    asks_first=True,
+    examples=[
+        "smgate gate graduate kimi-k3-mxfp4 10.7 --reason 'a quarter without a bad sign' --dry-run"
+    ],
+)
+def graduate(
+    gate: GateId, sm: Annotated[str, typer.Argument(help="A candidate SM such as 10.7.")]
+) -> asks.Change:
+    """End the gate for an SM: it is decided as a baseline from now on. Grants stay.
+
+    Refused until a rollout has completed there and nothing is suspect, failed or halted. Kill switch,
+    pins, known issues and failed builds hold on. Back: publish the gate with the SM as a candidate.
+    """
+    return asks.Change(
+        fields={"gate": gate, "sm": sm},
+        summary=f"Gate {gate} ends for SM {sm}: it is decided as a baseline from now on.",
+        consequence=reach.of_gate(gate, [sm]),
+        typed_name=gate,
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from smgate.cli import output
 
-_HEADER = ["WAVE", "UNITS", "GPUS", "RESTARTS", "EXPOSED AFTER", "AT LEAST", "WAITS FOR"]
+SHOWN_MAX: Final = 10
+
+_HEADER = ["WAVE", "UNITS", "GPUS", "RESTARTS", "EXPOSED AFTER", "OPENS", "AT LEAST", "WAITS FOR"]
 
 
 def lines(body: output.Row) -> list[str]:
@@ -21,6 +25,8 @@ def lines(body: output.Row) -> list[str]:
         f"at least {duration(body.get('least_duration_s'))}, without "
         f"{text(body.get('duration_without'))}",
     ]
+    if body.get("frozen_until"):
+        told.append(f"frozen by a window of the plan until {text(body.get('frozen_until'))}")
     waves = _rows(body.get("waves"))
     if waves:
         told += ["", *output.aligned([_HEADER, *(_wave(one) for one in waves)])]
@@ -43,6 +49,61 @@ def lint_lines(body: output.Row) -> list[str]:
     return _warned(body)[1:] or ["Nothing is odd about this plan."]
 
 
+_NUMBERS: Final = {
+    "eligible_units": "units eligible",
+    "eligible_gpus": "GPUs of those",
+    "restarts": "restarts",
+    "worst_exposed_units": "worst exposure, units",
+    "least_duration_s": "at least",
+}
+
+
+def diff_lines(body: output.Row) -> list[str]:
+    """`rollout diff`: one beside the other."""
+    text = output.text_of
+    told = [
+        f"{text(body.get('before'))} -> {text(body.get('after'))}",
+        f"as of position {text(body.get('as_of_position'))}, {text(body.get('now'))}",
+    ]
+    if not body.get("same_cohorts"):
+        told.append("their ids differ, so each takes the units in an order of its own")
+    rows = [["", "BEFORE", "AFTER"]]
+    for name, words in _NUMBERS.items():
+        say = duration if name == "least_duration_s" else text
+        cells = (output.pick(body, f"numbers.{name}.{side}") for side in ("before", "after"))
+        rows.append([words, *map(say, cells)])
+    rows += [
+        [text(one.get("field")), _short(one.get("before")), _short(one.get("after"))]
+        for one in _rows(body.get("changed"))
+    ]
+    told += ["", *output.aligned(rows)]
+    for one in _rows(body.get("waves")):
+        told += [
+            f"wave {text(one.get('wave'))}: {text(one.get('before_units'))} -> "
+            f"{text(one.get('after_units'))} units",
+            *_named("+", one.get("gained")),
+            *_named("-", one.get("lost")),
+            *(
+                f"  > {text(each.get('unit'))} from wave {text(each.get('from_wave'))}"
+                for each in _rows(one.get("moved"))[:SHOWN_MAX]
+            ),
+        ]
+    return told
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_short(one) for one in value) or "-"
+    if isinstance(value, dict):
+        return " ".join(f"{name} {_short(one)}" for name, one in value.items() if one) or "-"
+    return output.text_of(value)
+
+
+def _named(sign: str, units: object) -> list[str]:
+    names = [str(unit) for unit in units] if isinstance(units, list) else []
+    return [f"  {sign} {output.few(names)}"] if names else []
+
+
 def duration(seconds: object) -> str:
     """Seconds as a person says them."""
     if not isinstance(seconds, int):
@@ -62,6 +123,7 @@ def _wave(one: output.Row) -> list[str]:
         one.get("gpus"),
         one.get("restarts"),
         one.get("exposed_units"),
+        one.get("opens_at"),
         duration(one.get("least_duration_s")),
         waits,
     ]

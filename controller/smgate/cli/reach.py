@@ -108,6 +108,15 @@ def wave_of(wave: object) -> str:
     return output.text_of(wave.get("count")) if percent is None else f"{percent:g} %"
 
 
+def window_of(window: dict[str, Any]) -> str:
+    """One freeze window of a plan, short."""
+    days = ", ".join(window.get("days") or ())
+    starts, ends = output.text_of(window.get("starts")), output.text_of(window.get("ends"))
+    if not days:
+        return f"{starts} to {ends}"
+    return f"{days} {starts} to {ends} UTC{output.text_of(window.get('utc_offset'))}"
+
+
 def _units(
     connection: client.Client, where: str, chosen: Callable[[output.Row], bool]
 ) -> list[str]:

@@ -17,7 +17,11 @@ def get_lines(row: output.Row) -> list[str]:
     told = [
         *_heading(row.get("id"), row),
         f"gate {output.text_of(row.get('gate'))}, SM {output.text_of(row.get('sm'))}",
+        f"golden prompts: {output.text_of(plan.get('golden'))}, wrong at most "
+        f"{output.text_of(plan.get('golden_mismatches_max'))}",
+        f"approvals needed: {output.text_of(plan.get('approvals'))}",
         f"waves planned: {planned or '-'}, spread by {output.text_of(plan.get('spread_by'))}",
+        *(f"frozen: {reach.window_of(one)}" for one in _rows(plan.get("freeze_windows"))),
         f"supersedes: {output.text_of(plan.get('supersedes'))}",
         f"a new build after completion: {output.text_of(plan.get('on_new_build'))}",
         f"in flight: {output.text_of(row.get('in_flight'))}, at most "
@@ -91,7 +95,7 @@ def _what_is_next(body: output.Row) -> list[str]:
 
 
 _WAVE_HEADER = ["WAVE", "VERDICT", "UNITS", "ELIGIBLE", "RESTARTED", "GOOD", "BAD"]
-_MEMBER_HEADER = ["UNIT", "GRANTED", "RESTARTED", "BAKED", "GOOD", "BAD"]
+_MEMBER_HEADER = ["UNIT", "GRANTED", "RESTARTED", "BAKED", "GOLDEN WRONG", "GOOD", "BAD"]
 
 
 def _heading(name: object, row: output.Row) -> list[str]:
@@ -101,7 +105,7 @@ def _heading(name: object, row: output.Row) -> list[str]:
         parts.append(f"by {output.text_of(halted)}")
     people = [
         f"author {output.text_of(row.get('author'))}, "
-        f"approver {output.text_of(row.get('approver'))}"
+        f"approved by {output.text_of(row.get('approvers'))}"
     ]
     return [" | ".join(parts), *people]
 
@@ -114,7 +118,7 @@ def _wave(one: output.Row) -> list[str]:
 
 
 def _member(one: output.Row) -> list[str]:
-    keys = ("unit", "granted", "launched", "bake_s", "good", "bad")
+    keys = ("unit", "granted", "launched", "bake_s", "golden_mismatches", "good", "bad")
     cells = [output.text_of(one.get(key)) for key in keys]
     cells[3] += " s"
     return cells

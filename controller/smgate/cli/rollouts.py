@@ -57,7 +57,7 @@ TABLE: Final = output.Table(
         output.Column("IN FLIGHT", "in_flight"),
         output.Column("HALTED", "halted_code"),
         output.Column("AUTHOR", "author", wide=True),
-        output.Column("APPROVER", "approver", wide=True),
+        output.Column("APPROVED BY", "approvers", wide=True),
     ),
 )
 RolloutId = Annotated[str, typer.Argument(help="A rollout.", autocompletion=suggest.rollouts)]
@@ -154,6 +154,46 @@ def plan(session: sessions.Session, file: PlanFile) -> int:
         style=session.style,
         footer=output.according_to(answer.body, answer.date),
         lines=plan_lines.lines,
+    )
+    return exit_codes.OK
+
+
+@verbs.does(
+    NOUN,
+    "diff",
+    examples=[
+        "smgate rollout diff k3-107-a k3-107-b",
+        "smgate rollout diff k3-107-a plan.yaml -o json",
+    ],
+)
+def diff(
+    session: sessions.Session,
+    rollout: RolloutId,
+    other: Annotated[str, typer.Argument(metavar="ROLLOUT|FILE", help="Another, or a plan file.")],
+) -> int:
+    """A rollout beside another or a plan: whom each takes when, what differs, what it costs."""
+    from pathlib import Path
+
+    from smgate.cli import files, plan_lines
+    from smgate.domain import policy
+
+    asked: dict[str, object] = {"before": rollout}
+    if (
+        other == files.STANDARD_INPUT
+        or Path(other).suffix in files.SUFFIXES
+        or Path(other).is_file()
+    ):
+        asked["plan"] = files.load(other, policy.RolloutPlan, asked=session.console.asked)
+    else:
+        asked["after"] = other
+    answer = session.client.post(client.path("rollouts", "diff"), asked)
+    output.single(
+        session.console,
+        answer.body,
+        name=f"{rollout} {other}",
+        style=session.style,
+        footer=output.according_to(answer.body, answer.date),
+        lines=plan_lines.diff_lines,
     )
     return exit_codes.OK
 

@@ -49,7 +49,7 @@ def _fields(kind: Any, left_out: Collection[str] = ()) -> Callable[[Any], tuple[
 _OF_UNIT: Final = _fields(Unit, _NOT_OF_UNIT)
 _OF_LAUNCH: Final = _fields(LaunchPlanned, _NOT_OF_LAUNCH)
 _OF_NODE: Final = _fields(Node, _NOT_OF_NODE)
-_OF_GRANT: Final = _fields(Grant, {"position", "since_led_us", "baked_s"})
+_OF_GRANT: Final = _fields(Grant, {"position", "since_led_us", "baked_s", "golden"})
 _OF_BUILD: Final = _fields(Build, {"artifact_pins"})
 _OF_MODEL: Final = _fields(Model)
 
@@ -118,6 +118,13 @@ class Alike:
             found += [covered.isdisjoint(names) for covered in self._covered]
         if self._of_racks and node.reported is not None:
             found.append(node.reported.rack)
+        if self._fleet.policy.bake_lease_s is not None:
+            found += [self._verified(grant) for grant in unit.grants]
         if self._fleet.policy.exposure_limit_units is not None:
             found.append(exposure.may_run_target(self._fleet, unit))
         return tuple(found)
+
+    def _verified(self, grant: Grant) -> bool:
+        """Whether a grant needs no lease any more."""
+        rollout = self._fleet.rollouts.get(grant.rollout or "")
+        return rollout is None or exposure.verified(grant, rollout.plan)

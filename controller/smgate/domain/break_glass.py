@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from smgate.domain import decisions, rulings
+from smgate.domain import decisions, rulings, windows
 from smgate.domain.events import Event
 from smgate.domain.policy import KnownIssue
 from smgate.domain.state import Fleet
@@ -135,8 +135,9 @@ def _accept(fleet: Fleet, event: rulings.AdoptionDecided) -> Iterator[Event]:
 
 
 def _lift(fleet: Fleet, event: rulings.FreezeLifted) -> Iterator[Event]:
-    reason = fleet.freeze_reasons.get(event.id, "")
-    yield rulings.FreezeDeclared(id=event.id, reason=reason)
+    reason, ends_us = fleet.freeze_reasons.get(event.id, ""), fleet.freeze_ends.get(event.id)
+    until = None if ends_us is None else windows.iso(ends_us)
+    yield rulings.FreezeDeclared(id=event.id, reason=reason, until=until)
 
 
 def _reset(fleet: Fleet, event: rulings.BreakerReset) -> Iterator[Event]:

@@ -65,6 +65,16 @@ class EnableGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GraduateGate:
+    """Decide an SM as a baseline from now on: the gate has done its work there."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    gate: str
+    sm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPolicy:
     """Replace the policy."""
 
@@ -214,10 +224,11 @@ class ClearMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclareFreeze:
-    """Start nothing until it is lifted."""
+    """Start nothing until it is lifted, or until an instant: `2027-01-04T08:00:00+01:00`."""
 
     DIRECTION: ClassVar[Direction] = "narrows"
     id: str
+    until: str | None = None
     reason: str
 
 
@@ -248,57 +259,51 @@ class ProposeRollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApproveRollout:
+class _OfRollout:
+    rollout: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproveRollout(_OfRollout):
     """Agree, as another person than the author."""
 
     DIRECTION: ClassVar[Direction] = "widens"
-    rollout: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartRollout:
+class StartRollout(_OfRollout):
     """Let the first wave open."""
 
     DIRECTION: ClassVar[Direction] = "widens"
-    rollout: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRollout:
+class PauseRollout(_OfRollout):
     """Open nothing new for now."""
 
     DIRECTION: ClassVar[Direction] = "narrows"
-    rollout: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRollout:
+class ResumeRollout(_OfRollout):
     """Go on after a pause."""
 
     DIRECTION: ClassVar[Direction] = "widens"
-    rollout: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HaltRollout:
+class HaltRollout(_OfRollout):
     """End it because of a bad sign."""
 
     DIRECTION: ClassVar[Direction] = "narrows"
-    rollout: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbortRollout:
+class AbortRollout(_OfRollout):
     """End it because it is no longer wanted."""
 
     DIRECTION: ClassVar[Direction] = "narrows"
-    rollout: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +330,7 @@ Command = (
     | SetGateMode
     | DisableGate
     | EnableGate
+    | GraduateGate
     | PublishPolicy
     | PublishIssue
     | WithdrawIssue
@@ -360,6 +366,7 @@ NAMES: Final[dict[str, type]] = {
     "gate_mode": SetGateMode,
     "gate_disable": DisableGate,
     "gate_enable": EnableGate,
+    "gate_graduate": GraduateGate,
     "policy_publish": PublishPolicy,
     "issue_publish": PublishIssue,
     "issue_withdraw": WithdrawIssue,
@@ -389,11 +396,3 @@ NAMES: Final[dict[str, type]] = {
     "change_withdraw": WithdrawChange,
 }
 """Public name of each command: the CLI's noun and verb, the API's `type`, the scenario's key."""
-
-
-def direction_of(command: Command) -> Direction:
-    """Which way a command goes; for three of them it depends on what is asked."""
-    observes = isinstance(command, SetGateMode) and command.mode == "observe"
-    pins_off = isinstance(command, PinUnit) and command.direction == "off"
-    confirms = isinstance(command, RuleBuild) and command.ruling == "confirmed"
-    return "narrows" if observes or pins_off or confirms else command.DIRECTION

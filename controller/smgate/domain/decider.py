@@ -14,10 +14,12 @@ from smgate.domain import (
     build_commands,
     change_commands,
     commands,
+    graduation,
     policy,
     rollout_commands,
     rulings,
     unit_commands,
+    windows,
 )
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
@@ -151,7 +153,15 @@ def _direction(fleet: Fleet, command: commands.Command) -> commands.Direction:
     if isinstance(command, commands.UnpinUnit):
         pin = unit_commands.find_unit(fleet, command.unit).pin
         return "narrows" if pin is not None and pin.direction == "on" else "widens"
-    return commands.direction_of(command)
+    return direction_of(command)
+
+
+def direction_of(command: commands.Command) -> commands.Direction:
+    """Which way a command goes by itself; for three of them it depends on what is asked."""
+    observes = isinstance(command, commands.SetGateMode) and command.mode == "observe"
+    pins_off = isinstance(command, commands.PinUnit) and command.direction == "off"
+    confirms = isinstance(command, commands.RuleBuild) and command.ruling == "confirmed"
+    return "narrows" if observes or pins_off or confirms else command.DIRECTION
 
 
 def _gate(fleet: Fleet, name: str) -> policy.Gate:
@@ -214,7 +224,15 @@ def _sms(fleet: Fleet, gate: str, sms: tuple[str, ...]) -> tuple[str, ...]:
                 message=f"SM {sm} is not in gate {gate}.",
                 next_step=f"One of {', '.join(found.candidate_sms + found.baseline_sms)}.",
             )
-    return tuple(sorted(set(sms or found.candidate_sms)))
+    graduated = tuple(sm for name, sm in fleet.graduated if name == gate)
+    meant = sms or found.candidate_sms + graduated
+    if not meant:
+        raise RejectedError(
+            code="bad_sm",
+            message=f"Gate {gate} has no candidate SM.",
+            next_step=f"Name the SMs: one of {', '.join(found.baseline_sms)}.",
+        )
+    return tuple(sorted(set(meant)))
 
 
 def _disable(fleet: Fleet, command: commands.DisableGate, by: str) -> tuple[Event, ...]:
@@ -302,9 +320,26 @@ def _announce(fleet: Fleet, command: commands.AnnounceBuild, by: str) -> tuple[E
 
 
 def _declare_freeze(fleet: Fleet, command: commands.DeclareFreeze, by: str) -> tuple[Event, ...]:
-    if command.id in fleet.freezes:
+    until = command.until
+    wrong = None if until is None else windows.instant_problem(until)
+    ends_us = None if until is None or wrong is not None else windows.instant_us(until)
+    if ends_us is not None and ends_us <= fleet.now_us:
+        wrong = "it has passed"
+    if wrong is not None:
+        raise RejectedError(
+            code="bad_time",
+            message=f"Until {until!r}: {wrong}.",
+            next_step="Write an instant to come, such as 2027-01-04T08:00:00+01:00.",
+        )
+    if command.id not in fleet.freezes:
+        return (rulings.FreezeDeclared(id=command.id, reason=command.reason, until=until),)
+    if ends_us == fleet.freeze_ends.get(command.id):
         return ()
-    return (rulings.FreezeDeclared(id=command.id, reason=command.reason),)
+    raise RejectedError(
+        code="freeze_exists",
+        message=f"Freeze {command.id} is in force with another end.",
+        next_step="Declare one of another name beside it, or lift it first.",
+    )
 
 
 def _lift_freeze(fleet: Fleet, command: commands.LiftFreeze, by: str) -> tuple[Event, ...]:
@@ -337,6 +372,7 @@ _HANDLERS: Final[dict[type, Handler]] = {
     commands.SetGateMode: _set_mode,
     commands.DisableGate: _disable,
     commands.EnableGate: _enable,
+    commands.GraduateGate: lambda fleet, command, _: graduation.graduate(fleet, command),
     commands.PublishPolicy: _publish_policy,
     commands.PublishIssue: _publish_issue,
     commands.WithdrawIssue: _withdraw_issue,

@@ -160,6 +160,8 @@ class OverrideSet:
     as_of_position: int
     now_us: int
     rules_version: str
+    lease_s: int | None = None
+    """The target has not baked here: without the controller it holds this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

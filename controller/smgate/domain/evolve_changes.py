@@ -92,7 +92,7 @@ def _accepted(fleet: Fleet, recorded: Recorded, event: rulings.ChangeAccepted) -
         if change.kind == "break_glass" and change.command == "rollout_start":
             rollout = fleet.rollouts.get(change.body["rollout"])
             if rollout is not None:  # begun by one person, it has its second now
-                rollout.approver = event.accepted_by
+                rollout.approvers.append(event.accepted_by)
 
 
 def _withdrawn(fleet: Fleet, recorded: Recorded, event: rulings.ChangeWithdrawn) -> None:

@@ -15,9 +15,10 @@ from smgate.domain import (
     readings,
 )
 from smgate.domain.events import Recorded
-from smgate.domain.state import Fleet, Grant, Wave
+from smgate.domain.state import Fleet, Grant
 from smgate.domain.state_alarms import Episode
 from smgate.domain.state_evidence import WantedCheck
+from smgate.domain.state_rollouts import Wave
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 

@@ -13,6 +13,7 @@ from smgate.domain.facts import (
     DrainHookEnded,
     EffectiveSeen,
     GapNoticed,
+    GoldenFinished,
     GpuFaultSeen,
     InstanceChanged,
     LaunchPlanned,
@@ -344,6 +345,17 @@ def _drain_hook_ended(fleet: Fleet, recorded: Recorded, fact: DrainHookEnded) ->
     evolve_drains.note_hook(fleet, node_of(fleet, recorded).name, fact)
 
 
+def _golden_finished(fleet: Fleet, recorded: Recorded, fact: GoldenFinished) -> None:
+    """Answers count for the grant under which this server runs the target; others say nothing."""
+    instance = _instance_named(fleet, recorded, fact.instance_id)
+    unit = fleet.units[instance.unit]
+    grant = readings.grant_in_force(fleet, unit)
+    launched = unit.launch is not None and instance.launch_id in unit.launch.launch_ids
+    if grant is not None and launched and readings.on_target(fleet, instance):
+        worst = max(fact.mismatches, grant.golden.get(fact.set_digest, 0))
+        grant.golden[fact.set_digest] = worst
+
+
 HANDLERS: dict[type, Handler] = {
     NodeReported: _node_reported,
     LaunchPlanned: _launch_planned,
@@ -358,4 +370,5 @@ HANDLERS: dict[type, Handler] = {
     OverrideApplied: _override_applied,
     GapNoticed: _gap_noticed,
     DrainHookEnded: _drain_hook_ended,
+    GoldenFinished: _golden_finished,
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import evolve_checks, matching, rulings, takeover
+from smgate.domain import evolve_checks, graduation, matching, rulings, takeover, windows
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
-from smgate.domain.state import IN_SERVICE, Fleet, Grant, Phase, Rollout
+from smgate.domain.state import IN_SERVICE, Fleet, Grant
 from smgate.domain.state_nodes import Node
+from smgate.domain.state_rollouts import Phase, Rollout
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 
@@ -37,6 +38,8 @@ def _node_retired(fleet: Fleet, recorded: Recorded, event: rulings.NodeRetired) 
 
 def _gate_published(fleet: Fleet, recorded: Recorded, event: rulings.GatePublished) -> None:
     fleet.take_gate(event.gate)
+    for sm in event.gate.candidate_sms:  # published as a candidate again: it is one
+        fleet.graduated.pop((event.gate.id, sm), None)
     evolve_checks.release(fleet)
 
 
@@ -52,6 +55,13 @@ def _gate_disabled(fleet: Fleet, recorded: Recorded, event: rulings.GateDisabled
 def _gate_enabled(fleet: Fleet, recorded: Recorded, event: rulings.GateEnabled) -> None:
     for sm in event.sms:
         fleet.disabled.pop((event.gate, sm), None)
+
+
+def _gate_graduated(fleet: Fleet, recorded: Recorded, event: rulings.GateGraduated) -> None:
+    gate = fleet.gates[event.gate]
+    fleet.take_gate(graduation.graduated(gate, event.sm))
+    fleet.graduated[(event.gate, event.sm)] = recorded.position
+    evolve_checks.release(fleet)
 
 
 def _policy_published(fleet: Fleet, recorded: Recorded, event: rulings.PolicyPublished) -> None:
@@ -139,12 +149,15 @@ def _freeze_declared(fleet: Fleet, recorded: Recorded, event: rulings.FreezeDecl
     fleet.freezes[event.id] = recorded.position
     fleet.freeze_led_us[event.id] = fleet.led_us(recorded.at_us)
     fleet.freeze_reasons[event.id] = event.reason
+    if event.until is not None:
+        fleet.freeze_ends[event.id] = windows.instant_us(event.until)
 
 
 def _freeze_lifted(fleet: Fleet, recorded: Recorded, event: rulings.FreezeLifted) -> None:
     fleet.freezes.pop(event.id, None)
     fleet.freeze_led_us.pop(event.id, None)
     fleet.freeze_reasons.pop(event.id, None)
+    fleet.freeze_ends.pop(event.id, None)
 
 
 def _breaker_reset(fleet: Fleet, recorded: Recorded, event: rulings.BreakerReset) -> None:
@@ -171,7 +184,11 @@ def _set_phase(fleet: Fleet, recorded: Recorded, rollout: str, phase: Phase) -> 
 
 
 def _rollout_approved(fleet: Fleet, recorded: Recorded, event: rulings.RolloutApproved) -> None:
-    _set_phase(fleet, recorded, event.rollout, "approved").approver = event.approver
+    rollout = fleet.rollouts[event.rollout]
+    if event.approver not in rollout.approvers:
+        rollout.approvers.append(event.approver)
+    if len(rollout.approvers) >= rollout.plan.approvals:
+        _set_phase(fleet, recorded, event.rollout, "approved")
 
 
 def _rollout_started(fleet: Fleet, recorded: Recorded, event: rulings.RolloutStarted) -> None:
@@ -213,6 +230,7 @@ HANDLERS: dict[type, Handler] = {
     rulings.GateModeSet: _gate_mode_set,
     rulings.GateDisabled: _gate_disabled,
     rulings.GateEnabled: _gate_enabled,
+    rulings.GateGraduated: _gate_graduated,
     rulings.PolicyPublished: _policy_published,
     rulings.IssuePublished: _issue_published,
     rulings.IssueWithdrawn: _issue_withdrawn,

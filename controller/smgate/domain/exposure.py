@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from smgate.domain import census, readings
 from smgate.domain.decisions import OverrideSet
-from smgate.domain.state import Fleet, Grant, Rank, Rollout, Unit
+from smgate.domain.policy import RolloutPlan
+from smgate.domain.state import Fleet, Grant, Rank, Unit
 from smgate.domain.state_counts import Kinds
+from smgate.domain.state_rollouts import Rollout
 from smgate.domain.values import TARGET_A2A, Pair
 
 
@@ -144,12 +146,12 @@ def granted_by(fleet: Fleet, unit: Unit, rollout: Rollout) -> Grant | None:
 
 
 def good(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
-    """A good outcome: every rank attested the target, it serves, and it has baked.
+    """A good outcome: every rank attested the target, it serves, and it is verified.
 
     A rank that attested nothing is missing data, which is never a pass.
     """
     grant = granted_by(fleet, unit, rollout)
-    if grant is None or unit.launch is None or grant.bake_s < rollout.plan.bake_s:
+    if grant is None or unit.launch is None or not verified(grant, rollout.plan):
         return False
     live = unit.live_instances()
     return (
@@ -157,6 +159,13 @@ def good(fleet: Fleet, unit: Unit, rollout: Rollout) -> bool:
         and all(readings.on_target(fleet, i) for i in live)
         and any(i.state == "serving" for i in live)
     )
+
+
+def verified(grant: Grant, plan: RolloutPlan) -> bool:
+    """True if a grant has baked and, where the plan asks for them, its golden prompts came out right."""
+    wrong = grant.golden_mismatches
+    answered = wrong is not None and wrong <= plan.golden_mismatches_max
+    return grant.bake_s >= plan.bake_s and (plan.golden == "ignore" or answered)
 
 
 def in_flight(fleet: Fleet, rollout: Rollout) -> int:

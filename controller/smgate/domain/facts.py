@@ -175,6 +175,16 @@ class DrainHookEnded:
     exit_code: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenFinished:
+    """A set of prompts with known answers was asked of a server that runs."""
+
+    instance_id: str
+    set_digest: str
+    prompts: int
+    mismatches: int
+
+
 Fact = (
     NodeReported
     | LaunchPlanned
@@ -189,4 +199,5 @@ Fact = (
     | OverrideApplied
     | GapNoticed
     | DrainHookEnded
+    | GoldenFinished
 )

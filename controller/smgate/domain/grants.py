@@ -11,7 +11,8 @@ from typing import Final
 
 from smgate.domain import context, decisions, exposure, readings, rules, rules_end
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Grant, Rollout, Unit
+from smgate.domain.state import Fleet, Grant, Unit
+from smgate.domain.state_rollouts import Rollout
 from smgate.domain.values import Pair
 from smgate.domain.waits import SECOND_US
 
@@ -101,7 +102,9 @@ def _in_question(fleet: Fleet, unit: Unit) -> bool:
         or bool(fleet.gpu_memory)
         or any(one.unhealthy_led_us is not None for one in unit.instances.values())
         or any(
-            grant.failed_exits or any(_failed(fleet, key) for key in grant.kernel_keys)
+            grant.failed_exits
+            or grant.golden_mismatches
+            or any(_failed(fleet, key) for key in grant.kernel_keys)
             for grant in unit.grants
         )
     )
@@ -147,7 +150,11 @@ def _bad_gpus(ctx: context.Context, grant: Grant, code: str) -> tuple[str, ...]:
 
 
 def _fault(ctx: context.Context, grant: Grant) -> str | None:
-    """What a granted server did that it must not do again: crash over and over, or hang."""
+    """What a granted server did that it must not do again: answer wrongly, crash or hang."""
+    rollout, wrong = ctx.fleet.rollouts.get(grant.rollout or ""), grant.golden_mismatches
+    asked = rollout is not None and rollout.plan.golden == "require"
+    if rollout is not None and asked and (wrong or 0) > rollout.plan.golden_mismatches_max:
+        return f"{wrong} golden prompts of one set came out wrong on the target."
     exits, hang_after_s = readings.fault_bounds(ctx.fleet, grant)
     if grant.failed_exits >= exits:
         return f"The server failed {grant.failed_exits} times on the target."

@@ -8,8 +8,9 @@ from typing import Any
 
 from smgate.domain import census, cohort, context, exposure, readings, rules, rules_start
 from smgate.domain.rules_start import ALL_PERCENT
-from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_counts import Kinds
+from smgate.domain.state_rollouts import Rollout, Wave
 
 NO_BAR_TO_MEMBERSHIP = frozenset(
     {"wave_not_open", "max_in_flight", "exposure_limit", "freeze", "breaker_open", "rollout_paused"}

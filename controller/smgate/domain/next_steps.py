@@ -42,7 +42,7 @@ NEXT_STEPS: Final = {
     "rollout_paused": "smgate rollout resume {rollout}",
     "rollout_halted": "Find the bad sign (smgate rollout why {rollout}), then propose a new rollout.",
     "wave_not_open": "Wait for the earlier wave: smgate rollout why {rollout}.",
-    "freeze": "smgate freeze lift {freeze}",
+    "freeze": "smgate freeze lift {freeze}; a window of a rollout's plan ends by itself.",
     "breaker_open": "smgate breaker show, then smgate breaker reset.",
     "build_not_qualified": "Run the checks on pool nodes: smgate build why {key}.",
     "build_suspect": "Run it on other pool nodes, or smgate build rule {key}; smgate build why {key}.",

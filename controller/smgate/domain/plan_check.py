@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from smgate.domain import windows
 from smgate.domain.errors import RejectedError
 from smgate.domain.policy import Gate, RolloutPlan, Selector, Wave, reject
 
@@ -37,14 +38,19 @@ def validate(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
         "max_in_flight",
         "min_sample",
         "failures_max",
+        "approvals",
         "wave_timeout_s",
         "rollout_timeout_s",
     ):
         value = getattr(plan, name)
         if value is not None and value < 1:
             raise reject(f"{name} is {value}.", "Give at least 1.")
-    if plan.bake_s < 0:
-        raise reject("bake_s is negative.", "Give seconds of serving with traffic.")
+    windows_problem = windows.problem(plan.freeze_windows)
+    if windows_problem is not None:
+        raise reject(*windows_problem)
+    for name in ("bake_s", "golden_mismatches_max"):
+        if getattr(plan, name) < 0:
+            raise reject(f"{name} is negative.", "Give 0 or more.")
 
 
 def _wave(number: int, wave: Wave) -> None:

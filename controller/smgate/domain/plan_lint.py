@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from smgate.domain import windows
 from smgate.domain.policy import RolloutPlan, Selector
 
 ALL_PERCENT = 100
@@ -145,6 +146,22 @@ def _clocks(plan: RolloutPlan) -> Iterator[Remark]:
             sentence=f"wave_timeout_s {plan.wave_timeout_s} is not above bake_s {plan.bake_s}: the "
             "wave's time is out before a unit can have baked.",
             next_step="Raise wave_timeout_s by what a restart takes, and the bake.",
+        )
+    for window in plan.freeze_windows:
+        lasts_s = windows.length_s(window)
+        if lasts_s >= plan.wave_timeout_s:
+            yield Remark(
+                code="window_outlasts_wave",
+                sentence=f"The freeze window {window.words} lasts {lasts_s} s, and a wave's time is out "
+                f"after {plan.wave_timeout_s} s: a wave that is open then may end inconclusive.",
+                next_step="Raise wave_timeout_s above it, or start after the window.",
+            )
+    if plan.golden == "ignore" and plan.golden_mismatches_max:
+        yield Remark(
+            code="golden_ignored",
+            sentence=f"golden_mismatches_max is {plan.golden_mismatches_max} and golden is ignore: "
+            "no answer counts.",
+            next_step="Give golden: require, or leave golden_mismatches_max away.",
         )
     needed_s = plan.bake_s * len(plan.waves)
     if plan.rollout_timeout_s <= needed_s:

@@ -29,6 +29,7 @@ from smgate.domain import (
     readings,
     rules,
     touches,
+    turns,
     waits,
     waves,
 )
@@ -219,6 +220,7 @@ Stage = Callable[[Look], list[Event]]
 
 STAGES: tuple[Stage, ...] = (
     _run_out,
+    lambda look: turns.thaw(look.fleet, look.now_us),
     lambda look: grants.disagreements(look.fleet, look.units),
     lambda look: evidence.standings(look.fleet),
     lambda look: grants.endings(look.fleet, look.units, look.now_us),
@@ -293,7 +295,7 @@ class Planner:
 
     def __init__(self) -> None:
         self._settled: int | None = None
-        self._expiry_us: int | None = None
+        self._turn_us: int | None = None
         self._last = Plan(events=(), next_due_us=None)
         self._common: _Common | None = None
         self._held = alarms.Held()
@@ -324,7 +326,7 @@ class Planner:
             self._note(fleet.units[name])
         if not found.events:
             self._settled, self._last, self._common = fleet.position, found, common
-            self._expiry_us = _expiry_us(fleet, now_us)
+            self._turn_us = turns.next_us(fleet, now_us)
             self._due.clear()
         return found
 
@@ -343,8 +345,8 @@ class Planner:
     def _units(self, fleet: Fleet, common: _Common, now_us: int) -> list[str] | None:
         """What to look at; None if nothing changed and nothing is due."""
         settled = self._settled
-        expired = self._expiry_us is not None and now_us >= self._expiry_us
-        recent = None if settled is None or expired else touches.since(fleet, settled)
+        turned = self._turn_us is not None and now_us >= self._turn_us
+        recent = None if settled is None or turned else touches.since(fleet, settled)
         before = self._common
         if (
             settled is None
@@ -365,13 +367,6 @@ class Planner:
         return sorted(found)
 
 
-def _expiry_us(fleet: Fleet, now_us: int) -> int | None:
-    """When evidence grows too old next: that concerns every unit of its key."""
-    age_us = fleet.policy.evidence_max_age_s * SECOND_US + 1
-    ends = (k.qualified_at_us + age_us for k in fleet.keys.values() if k.standing == "qualified")
-    return min((end for end in ends if end > now_us), default=None)
-
-
 def _next_due_us(look: Look) -> int | None:
     fleet, now_us = look.fleet, look.now_us
     led_us = fleet.led_us(now_us)
@@ -388,7 +383,7 @@ def _next_due_us(look: Look) -> int | None:
         if episode.absent_led_us is not None
         and (left := alarms.quiet_left_us(fleet, episode, now_us)) > 0
     ]
-    expiry_us = _expiry_us(fleet, now_us)
-    if expiry_us is not None:
-        due.append(expiry_us - now_us)
+    turn_us = turns.next_us(fleet, now_us)
+    if turn_us is not None:
+        due.append(turn_us - now_us)
     return now_us + min(due) if due else None

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from smgate.domain.errors import RejectedError
+from smgate.domain.windows import FreezeWindow
 
 MATCH_FIELDS: Final = (
     "sm",
@@ -69,6 +70,10 @@ KIMI_K3: Final = Gate(
 """The gate that ships: Kimi-K3 on SM107."""
 
 
+BAKE_LEASE_LEAST_S: Final = 300
+"""Nodes are in contact twice a minute; a lease outlasts several missed answers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Numbers the controller decides with. Durations count only while a leader leads."""
@@ -104,6 +109,9 @@ class Policy:
     """How long one person may widen alone, with a reason, until it is undone."""
     change_timeout_s: int = 7 * 86400
     """How long a change that a person asked for waits for another; then it lapses."""
+    bake_lease_s: int | None = None
+    """A granted unit that has not baked takes the target without the controller only so long after
+    its node's last contact. None: there is no lease."""
     exposure_limit_units: int | None = None
     """Most units per SM that may run the target: granted, adopted and uncontrolled together."""
     hang_after_s: int = 900
@@ -185,6 +193,15 @@ class RolloutPlan:
     """A wave fails at or above this share of bad outcomes, once `min_sample` is reached."""
     failures_max: int = 1
     """A wave fails at this many bad outcomes, whatever the sample."""
+    golden: Literal["ignore", "require"] = "ignore"
+    """Whether a unit is good only when golden prompts were asked on the target. Required, too many
+    wrong answers are a fault in service."""
+    golden_mismatches_max: int = 0
+    """Wrong answers that a set of golden prompts may have."""
+    approvals: int = 1
+    """Different people who must agree before it can start. Its author is none of them."""
+    freeze_windows: tuple[FreezeWindow, ...] = ()
+    """Times in which no wave opens and nothing is granted. They end nothing."""
     supersedes: str | None = None
     """A rollout of the same gate and SM that starting this one ends. Its grants are carried over."""
     on_new_build: Literal["hold", "canary", "trust_pool"] = "canary"
@@ -214,8 +231,8 @@ def validate_gate(gate: Gate) -> None:
         RejectedError: `bad_policy`.
     """
     sms = gate.baseline_sms + gate.candidate_sms
-    if not gate.candidate_sms:
-        raise reject("A gate needs a candidate SM.", "Name at least one, such as 10.7.")
+    if not sms:
+        raise reject("A gate needs an SM.", "Name a candidate, such as 10.7.")
     for sm in sms:
         if not is_sm(sm):
             raise reject(f"SM {sm!r} is not major.minor.", "Write the compute capability: 10.7.")
@@ -275,6 +292,11 @@ def validate_policy(policy: Policy) -> None:
             continue
         if value is None:
             continue
+        if item.name == "bake_lease_s" and value < BAKE_LEASE_LEAST_S:
+            raise reject(
+                f"bake_lease_s is {value}: nodes in contact would lose the target.",
+                f"Give at least {BAKE_LEASE_LEAST_S}.",
+            )
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
         if value < least:
             raise reject(f"{item.name} is {value}.", f"Give at least {least}.")

@@ -8,7 +8,8 @@ from typing import Any, Final
 from smgate.domain import commands, plan_check, policy, rulings, takeover
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Rollout
+from smgate.domain.state import Fleet
+from smgate.domain.state_rollouts import Rollout
 
 
 def find_rollout(fleet: Fleet, name: str) -> Rollout:
@@ -67,7 +68,7 @@ def check_superseded(fleet: Fleet, plan: policy.RolloutPlan) -> None:
 
 def _approve(fleet: Fleet, command: commands.ApproveRollout, by: str) -> tuple[Event, ...]:
     rollout = find_rollout(fleet, command.rollout)
-    if rollout.phase == "approved" and rollout.approver == by:
+    if rollout.phase in ("proposed", "approved") and by in rollout.approvers:
         return ()
     if rollout.phase != "proposed":
         raise _refuse_phase(rollout, "approved", "Only a proposed rollout can be.")
@@ -95,7 +96,7 @@ def start(
         raise _refuse_phase(
             rollout,
             "started",
-            "Have it approved by another person first."
+            f"Have it approved by another person first: {rollout.agreed}."
             if rollout.phase == "proposed"
             else "Resume it."
             if rollout.phase == "paused"

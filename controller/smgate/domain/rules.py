@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from smgate.domain import context, rules_end, rules_ours, rules_start
+from smgate.domain import context, exposure, rules_end, rules_ours, rules_start
 from smgate.domain.context import Answer, Context, Member, Passed
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Unit
@@ -128,6 +128,7 @@ class Said(NamedTuple):
     no_safe_value: bool
     given_for: GivenFor
     nodes: tuple[str, ...]
+    lease_s: int | None
 
 
 def said(event: OverrideSet) -> Said:
@@ -140,6 +141,7 @@ def said(event: OverrideSet) -> Said:
         no_safe_value=event.no_safe_value,
         given_for=event.given_for,
         nodes=event.nodes,
+        lease_s=event.lease_s,
     )
 
 
@@ -163,6 +165,7 @@ def _said(ctx: Context, found: Answer) -> Said:
         no_safe_value=missing,
         given_for=ctx.given_for,
         nodes=tuple(sorted({m.node for m in ctx.members})),
+        lease_s=_lease_s(ctx) if (form, code) == ("append", "granted") else None,
     )
 
 
@@ -176,6 +179,17 @@ def _value(ctx: Context, found: Answer) -> tuple[Form, str | None, bool]:
         return "append", ctx.gate.target, False
     safe = ctx.safe_value()
     return ("untouched", None, True) if safe is None else ("append", safe, False)
+
+
+def _lease_s(ctx: Context) -> int | None:
+    """For how long a target that has not baked holds without us. One that has holds for good."""
+    if ctx.fleet.policy.bake_lease_s is None:
+        return None
+    grant = ctx.unit.grant_for(ctx.kernel_keys or ())
+    rollout = ctx.fleet.rollouts.get(grant.rollout or "") if grant is not None else None
+    if grant is None or rollout is None or exposure.verified(grant, rollout.plan):
+        return None
+    return ctx.fleet.policy.bake_lease_s
 
 
 def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
@@ -213,6 +227,7 @@ def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
         as_of_position=fleet.position,
         now_us=now_us,
         rules_version=RULES_VERSION,
+        lease_s=what.lease_s,
     )
     return Decision(
         event=event,

@@ -167,11 +167,25 @@ def baseline_sm(ctx: Context, member: Member) -> Answer | Passed:
             "weight format stands only at top level.",
             facts=(member.position,),
         )
+    if alone is not None and alone.code == "sm_not_selected":
+        return _not_selected(ctx, member)
     return Answer(
         kind="untouched",
         code="baseline_sm",
         sentence=f"SM {ctx.sm} is a baseline of gate {ctx.gate.id}: SGLang chooses the target "
         "by itself.",
+        facts=(member.position,),
+    )
+
+
+def _not_selected(ctx: Context, member: Member) -> Answer:
+    """A graduated SM that this SGLang is older than: left alone it would make BF16 of the experts."""
+    granted = ctx.unit.grant_for(ctx.kernel_keys or ()) is not None
+    return Answer(
+        kind="target" if granted else "safe",
+        code="baseline_sm",
+        sentence=f"SM {ctx.sm} is a baseline, but this SGLang selects no packed runner there"
+        + (", and this unit was granted the target." if granted else "."),
         facts=(member.position,),
     )
 

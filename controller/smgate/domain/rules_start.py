@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smgate.domain import exposure, issues, keys as key_names
+from smgate.domain import exposure, issues, keys as key_names, windows
 from smgate.domain.context import Answer, Context, Member, Passed, Rule
 from smgate.domain.evidence import is_old
 from smgate.domain.policy import Selector
-from smgate.domain.state import Grant, Rollout
+from smgate.domain.state import Grant
+from smgate.domain.state_rollouts import Rollout
 
 ALL_PERCENT = 100
 PHASE_ORDER = ("running", "paused", "approved", "proposed", "halted")
@@ -147,14 +148,15 @@ def _later(ctx: Context, than: Rollout) -> bool:
     )
 
 
-def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
-    rollout = rollout_of(ctx)
+def _rollout_refusals(ctx: Context, rollout: Rollout | None) -> Iterator[tuple[str, str]]:
     if rollout is None:
         yield "no_rollout", _nobody_speaks(ctx)
         return
     name = rollout.plan.id
     if rollout.phase == "proposed":
-        yield "not_approved", f"Rollout {name} waits for approval by another person."
+        needed = rollout.plan.approvals
+        others = "another person" if needed == 1 else f"{needed} people other than its author"
+        yield "not_approved", f"Rollout {name} waits for approval by {others}."
     elif rollout.phase == "approved":
         yield "wave_not_open", f"Rollout {name} is approved and was not started."
     elif rollout.phase == "paused":
@@ -165,6 +167,17 @@ def _rollout_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
         yield "wave_not_open", _no_wave_yet(rollout)
     elif exposure.in_flight(ctx.fleet, rollout) >= rollout.plan.max_in_flight:
         yield "max_in_flight", _flights(rollout)
+
+
+def frozen_sentence(rollout: Rollout, now_us: int) -> str | None:
+    """That a window of its plan holds, and when it ends; None if none does."""
+    held = windows.frozen(rollout.plan.freeze_windows, now_us)
+    if held is None or rollout.phase in ("halted", "aborted"):
+        return None
+    return (
+        f"Rollout {rollout.plan.id} is frozen until {windows.iso(held.end_us)} by its plan "
+        f"({held.window.words})."
+    )
 
 
 def _no_wave_yet(rollout: Rollout) -> str:
@@ -253,9 +266,14 @@ def _limit_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
 
 def refusals(ctx: Context) -> list[tuple[str, str]]:
     """Every reason why this unit may not start the target now, in the order of the table."""
+    rollout = completed_for(ctx)
     found: list[tuple[str, str]] = []
-    if completed_for(ctx) is None:
-        found.extend(_rollout_refusals(ctx))
+    if rollout is None:
+        rollout = rollout_of(ctx)
+        found.extend(_rollout_refusals(ctx, rollout))
+    if rollout is not None and rollout.plan.freeze_windows:
+        frozen = frozen_sentence(rollout, ctx.now_us)
+        found.extend([("freeze", frozen)] if frozen is not None else ())
     for part in (_fleet_refusals, _evidence_refusals, _member_refusals, _limit_refusals):
         found.extend(part(ctx))
     if len(found) > 1:

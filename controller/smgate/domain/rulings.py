@@ -63,6 +63,15 @@ class GateEnabled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateGraduated:
+    """The gate has ended for an SM: from here on it is decided as a baseline. Grants stay."""
+
+    gate: str
+    sm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPublished:
     """The policy was replaced."""
 
@@ -192,15 +201,16 @@ class OverrideReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeDeclared:
-    """Nothing starts until it is lifted. It ends nothing."""
+    """Nothing starts until it is lifted, or until an instant. It ends nothing."""
 
     id: str
     reason: str
+    until: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeLifted:
-    """The freeze is over."""
+    """The freeze is over: said by a person, or by the leader at its end."""
 
     id: str
     reason: str
@@ -330,6 +340,7 @@ Ruling = (
     | GateModeSet
     | GateDisabled
     | GateEnabled
+    | GateGraduated
     | PolicyPublished
     | IssuePublished
     | IssueWithdrawn

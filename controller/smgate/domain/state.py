@@ -7,14 +7,14 @@ it. `*_led_us` instants are on the led clock, which stands still while nobody le
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, KeysView
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.facts import LaunchPlanned, OverrideApplied
 from smgate.domain.matching import Blocking
-from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
+from smgate.domain.policy import Gate, KnownIssue, Policy
 from smgate.domain.rulings import BuildAnnounced, PinSet
 from smgate.domain.state_alarms import Alarm, Episode
 from smgate.domain.state_changes import Change
@@ -22,11 +22,11 @@ from smgate.domain.state_counts import Census
 from smgate.domain.state_drains import Drain, TakenBack
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
 from smgate.domain.state_nodes import Instance, Node
+from smgate.domain.state_rollouts import Rollout
 from smgate.domain.values import GivenFor, Mode, Model
 
 IN_SERVICE: Final = ("fault_in_service", "rolled_back_here", "unit_disagreed_here")
 """Codes of what servers did on GPUs; what a check found there has another."""
-Phase = Literal["proposed", "approved", "running", "paused", "halted", "aborted", "completed"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,11 +85,18 @@ class Grant:
     failed_exits: int = 0
     baked_s: dict[str, int] = field(default_factory=dict)
     """Serving seconds with traffic, per instance; the longest counts."""
+    golden: dict[str, int] = field(default_factory=dict)
+    """Wrong answers to golden prompts on the target, per set of prompts: the most there ever were."""
 
     @property
     def bake_s(self) -> int:
         """Seconds of reported traffic on the target."""
         return max(self.baked_s.values(), default=0)
+
+    @property
+    def golden_mismatches(self) -> int | None:
+        """The most wrong answers to any set of golden prompts; None if none was asked."""
+        return max(self.golden.values(), default=None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,84 +194,6 @@ class Unit:
 
 
 @dataclass(slots=True, kw_only=True)
-class Wave:
-    """One opened wave and its members."""
-
-    number: int
-    units: tuple[str, ...]
-    eligible: int
-    position: int
-    since_led_us: int
-    verdict: str | None = None
-    good: tuple[str, ...] = ()
-    """Units with a good outcome when it was judged."""
-    bad: set[str] = field(default_factory=set)
-    late: set[str] = field(default_factory=set)
-    """Those of `units` that came while it was open: it does not wait for them."""
-    places: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
-    """Where each of `units` stands among them."""
-
-    def __post_init__(self) -> None:
-        self.places = {unit: place for place, unit in enumerate(self.units)}
-
-    @property
-    def members(self) -> KeysView[str]:
-        """The same units, to look one up."""
-        return self.places.keys()
-
-    def among(self, names: Collection[str]) -> list[str]:
-        """Those of its units that are among these, in its order."""
-        if len(names) >= len(self.places):
-            return [unit for unit in self.units if unit in names]
-        return sorted((name for name in names if name in self.places), key=self.places.__getitem__)
-
-
-@dataclass(slots=True, kw_only=True)
-class Rollout:
-    """One rollout and where it stands."""
-
-    plan: RolloutPlan
-    author: str
-    position: int
-    since_led_us: int
-    phase: Phase = "proposed"
-    phase_position: int = 0
-    approver: str | None = None
-    waves: list[Wave] = field(default_factory=list)
-    completed_keys: tuple[str, ...] = ()
-    halted_code: str | None = None
-    carried: Wave | None = None
-    """Units whose grants it took over from the rollout it supersedes: passed there, watched here."""
-    carried_keys: frozenset[str] = frozenset()
-    """Kernel keys that had baked there: of these it goes on, of any other it begins anew."""
-    judged_by: Policy | None = None  # at its start; one since counts only where it is stricter
-    covered: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """The units its plan selects by name, to look one up."""
-    selected: tuple[frozenset[str], ...] = field(default=(), compare=False, repr=False)
-    """The units that each planned wave selects by name."""
-
-    def __post_init__(self) -> None:
-        self.covered = frozenset(self.plan.select.units)
-        selects = (wave.select for wave in self.plan.waves)
-        self.selected = tuple(frozenset(one.units if one else ()) for one in selects)
-
-    @property
-    def open_wave(self) -> Wave | None:
-        """The wave that has no verdict yet."""
-        return self.waves[-1] if self.waves and self.waves[-1].verdict is None else None
-
-    @property
-    def watched(self) -> list[Wave]:
-        """Its waves, and before them what it carried over: a bad sign there is its own."""
-        return self.waves if self.carried is None else [self.carried, *self.waves]
-
-    @property
-    def ended(self) -> bool:
-        """True when nothing more will open."""
-        return self.phase in ("halted", "aborted", "completed")
-
-
-@dataclass(slots=True, kw_only=True)
 class Fleet:
     """The whole state of one fold."""
 
@@ -281,6 +210,8 @@ class Fleet:
     """Of all gates; `take_gate` keeps these."""
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
     disabled: dict[tuple[str, str], int] = field(default_factory=dict)
+    graduated: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(gate, SM) that a person graduated, and where: it is among the gate's baselines."""
     issues: dict[str, KnownIssue] = field(default_factory=dict)
     issue_positions: dict[str, int] = field(default_factory=dict)
     blocking: Blocking = field(default_factory=Blocking)
@@ -289,6 +220,8 @@ class Fleet:
     freezes: dict[str, int] = field(default_factory=dict)
     freeze_reasons: dict[str, str] = field(default_factory=dict)
     freeze_led_us: dict[str, int] = field(default_factory=dict)
+    freeze_ends: dict[str, int] = field(default_factory=dict)
+    """Wall-clock instants at which freezes end by themselves."""
     breaker_position: int | None = None
     breaker_led_us: int = 0
     breaker_units: tuple[str, ...] = ()

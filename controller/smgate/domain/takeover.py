@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from smgate.domain import exposure, readings
-from smgate.domain.state import Fleet, Rollout, Wave
+from smgate.domain.state import Fleet
+from smgate.domain.state_rollouts import Rollout, Wave
 
 
 def baked_keys(fleet: Fleet, before: Rollout) -> tuple[str, ...]:

@@ -7,8 +7,16 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from smgate.domain import decisions, drain_waits, drains, evidence_waits, exposure, readings
-from smgate.domain.state import Fleet, Rollout, Unit, UnitLaunch
+from smgate.domain import (
+    decisions,
+    drain_waits,
+    drains,
+    evidence_waits,
+    exposure,
+    readings,
+    rollout_waits,
+)
+from smgate.domain.state import Fleet, Unit, UnitLaunch
 
 SECOND_US = 1_000_000
 QUEUE_SLACK = 1_024
@@ -87,8 +95,10 @@ def _wait(  # noqa: PLR0913  one keyword per field of the value
     timeout_s: int | None,
     sentence: str,
     next_step: str,
+    due_us: int | None = None,
 ) -> Wait:
-    due = None if timeout_s is None else since_led_us + timeout_s * SECOND_US
+    due = None if due_us is None else fleet.led_us(due_us)
+    due = due if timeout_s is None else since_led_us + timeout_s * SECOND_US
     return Wait(
         id=f"{code}/{subject}@{position}",
         code=code,
@@ -179,43 +189,6 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
         )
 
 
-def _of_rollout(fleet: Fleet, rollout: Rollout, now_us: int) -> Iterator[Wait]:
-    plan = rollout.plan
-    owners = {"proposed": "approver", "approved": "approver", "paused": "approver"}
-    steps = {
-        "proposed": f"smgate rollout approve {plan.id} (another person than {rollout.author})",
-        "approved": f"smgate rollout start {plan.id}",
-        "paused": f"smgate rollout resume {plan.id}, or smgate rollout abort {plan.id}",
-    }
-    if not rollout.ended:
-        yield _wait(
-            fleet,
-            now_us,
-            code="rollout",
-            subject=plan.id,
-            owner=owners.get(rollout.phase, "controller"),
-            since_led_us=rollout.since_led_us,
-            position=rollout.position,
-            timeout_s=plan.rollout_timeout_s,
-            sentence=f"Rollout {plan.id} is {rollout.phase}.",
-            next_step=steps.get(rollout.phase, f"smgate rollout why {plan.id}"),
-        )
-    wave = rollout.open_wave
-    if wave is not None and rollout.phase == "running":
-        yield _wait(
-            fleet,
-            now_us,
-            code="wave",
-            subject=f"{plan.id}/{wave.number}",
-            owner="unit owner",
-            since_led_us=wave.since_led_us,
-            position=wave.position,
-            timeout_s=plan.wave_timeout_s,
-            sentence=f"Wave {wave.number} of rollout {plan.id} is open and not judged.",
-            next_step=f"smgate rollout why {plan.id}",
-        )
-
-
 def collect(fleet: Fleet, now_us: int) -> list[Wait]:
     """Every waiting state, in a stable order."""
     of_units = [
@@ -229,7 +202,7 @@ def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> lis
     found: list[Wait] = []
     policy, make = fleet.policy, functools.partial(_wait, fleet, now_us)
     for name in sorted(fleet.rollouts):
-        found.extend(_of_rollout(fleet, fleet.rollouts[name], now_us))
+        found.extend(rollout_waits.of(fleet, fleet.rollouts[name], now_us, make))
     for key in sorted(fleet.keys):
         evidence = fleet.keys[key]
         if evidence.standing == "suspect":
@@ -292,7 +265,7 @@ def of_changes(fleet: Fleet, now_us: int) -> Iterator[Wait]:
 
 
 def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
-    """Freezes and the breaker have no timer: only a person ends them, and they are listed."""
+    """Freezes and the breaker: listed, since a person ends them, or ends a freeze before its time."""
     if fleet.breaker_position is not None:
         yield _wait(
             fleet,
@@ -316,14 +289,15 @@ def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
             since_led_us=fleet.freeze_led_us[name],
             position=position,
             timeout_s=None,
+            due_us=fleet.freeze_ends.get(name),
             sentence=f"Freeze {name}: {fleet.freeze_reasons[name]}",
             next_step=f"smgate freeze lift {name}",
         )
 
 
-QUIET = ("unit_launch", "wave", "unhealthy", "drain")
+QUIET = ("unit_launch", "wave", "unhealthy", "drain", "freeze")
 """Waits whose end is an event of its own, not a time-out: `override_set`, `wave_judged`,
-`grant_ended`, `drain_failed`."""
+`grant_ended`, `drain_failed`, `freeze_lifted`."""
 
 
 def timed_out(fleet: Fleet, found: Iterable[Wait]) -> list[decisions.WaitTimedOut]:

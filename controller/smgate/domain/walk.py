@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from smgate.domain import exposure, rules, rules_start
 from smgate.domain.context import Answer, Context, Member, Passed
-from smgate.domain.state import Rollout
+from smgate.domain.state_rollouts import Rollout
 
 State = Literal["applies", "would_be_next", "outweighed", "does_not_apply"]
 """`would_be_next`: holds too, and comes later. `outweighed`: another rank needs more care."""

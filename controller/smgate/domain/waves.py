@@ -10,10 +10,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from smgate.domain import census, decisions, exposure, membership, policy, readings, rulings
+from smgate.domain import (
+    census,
+    decisions,
+    exposure,
+    membership,
+    policy,
+    readings,
+    rulings,
+    windows,
+)
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_counts import Census, Kinds
+from smgate.domain.state_rollouts import Rollout, Wave
 from smgate.domain.waits import SECOND_US
 
 Outcome = Literal["good", "bad", "fell_back", "pending", "silent", "gone"]
@@ -258,7 +268,7 @@ def advance(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int) -
         return []
     if len(rollout.waves) == len(rollout.plan.waves):
         return [_complete(fleet, rollout)]
-    if fleet.freezes or fleet.breaker_position is not None:
+    if _held(fleet, rollout, now_us):
         return []
     return _open_next(fleet, rollout, names, now_us)
 
@@ -278,12 +288,18 @@ def _open_next(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int
     return [opened] if new else [opened, _adds_nobody(rollout, number)]
 
 
+def _held(fleet: Fleet, rollout: Rollout, now_us: int) -> bool:
+    """True if nothing may open or be joined now, whoever is eligible."""
+    frozen = windows.frozen(rollout.plan.freeze_windows, now_us) is not None
+    return frozen or bool(fleet.freezes) or fleet.breaker_position is not None
+
+
 def join(fleet: Fleet, rollout: Rollout, names: Sequence[str], now_us: int) -> list[Event]:
     """Let late units into the open wave: those of these names that may have become eligible."""
     wave = rollout.open_wave
     if rollout.phase != "running" or wave is None:
         return []
-    if fleet.freezes or fleet.breaker_position is not None:
+    if _held(fleet, rollout, now_us):
         return []
     new = membership.joining(fleet, rollout, wave, names, now_us)
     if not new or evidence_in_doubt(fleet, rollout, now_us):

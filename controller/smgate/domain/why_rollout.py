@@ -15,7 +15,8 @@ from smgate.domain import (
     why,
 )
 from smgate.domain.next_steps import next_step
-from smgate.domain.state import Fleet, Grant, Rollout, Unit, Wave
+from smgate.domain.state import Fleet, Grant, Unit
+from smgate.domain.state_rollouts import Rollout, Wave
 from smgate.domain.why import iso
 
 Row = dict[str, Any]
@@ -45,6 +46,7 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> Row:
         "now": iso(now_us),
         "author": rollout.author,
         "approver": rollout.approver,
+        "approvers": list(rollout.approvers),
         "waits": [
             *(_shown(fleet, rollout, wait, now_us) for wait in _waits(fleet, rollout, now_us)),
             *_old_evidence(fleet, rollout, now_us),
@@ -241,6 +243,14 @@ def _in_flight(fleet: Fleet, rollout: Rollout, unit: Unit, grant: Grant, now_us:
             "since": since,
             "sentence": "It runs the target and does not serve.",
             "next_step": f"Look at its log; smgate unit history {unit.id}.",
+        }
+    if grant.bake_s >= rollout.plan.bake_s and grant.golden_mismatches is None:
+        return {
+            "state": "waits_for_golden",
+            "owner": "unit owner",
+            "since": since,
+            "sentence": "It has baked; nobody has asked golden prompts of it, which its plan requires.",
+            "next_step": "Run the job that asks them: smgate-agent golden on its node reports it.",
         }
     return {
         "state": "bakes",

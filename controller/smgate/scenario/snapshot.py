@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from smgate.domain import alarms, announced, changes, decisions, exposure, rules, waits, waves
-from smgate.domain.state import Fleet, Rollout, Unit, Wave
+from smgate.domain.state import Fleet, Unit
+from smgate.domain.state_rollouts import Rollout, Wave
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso
 from smgate.domain.why_rollout import show_wait
@@ -124,6 +125,7 @@ def _override(unit: Unit, override: decisions.OverrideSet, reason: Reason) -> di
         if would is None
         else {"form": would.form, "value": would.value, "code": would.code},
         "no_safe_value": override.no_safe_value,
+        "lease_s": override.lease_s,
         "nodes": list(override.nodes),
         "sm": override.given_for.sm,
         "kernel_key": override.given_for.kernel_key,
@@ -158,6 +160,7 @@ def _rollout(fleet: Fleet, name: str) -> dict[str, Any]:
         "halted_code": rollout.halted_code,
         "author": rollout.author,
         "approver": rollout.approver,
+        "approvers": list(rollout.approvers),
         "completed_keys": list(rollout.completed_keys),
         "waves": [_wave(fleet, rollout, wave) for wave in rollout.waves],
     }

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from smgate.domain import commands, policy, readings, waits
+from smgate.domain import commands, decider, policy, readings, waits
 from smgate.domain.policy import KIMI_K3
 from smgate.domain.waits import Wait
 from smgate.scenario.virtual import DAY, HOUR, Actor, Machine, Spec, World
@@ -146,7 +146,7 @@ def _steer(world: World, who: str, command: commands.Command) -> None:
     if how < 0.6:  # noqa: PLR2004  mostly two sit together
         other = world.rng.choice([person for person in PEOPLE if person != who])
         world.command(who, command, accepted_by=other)
-    elif how < 0.75 and commands.direction_of(command) == "widens":  # noqa: PLR2004  now and then
+    elif how < 0.75 and decider.direction_of(command) == "widens":  # noqa: PLR2004  now and then
         world.command(who, command, break_glass_s=world.rng.choice([1, 6]) * round(HOUR))
     else:
         world.command(who, command)

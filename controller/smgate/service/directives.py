@@ -165,4 +165,5 @@ def _override(event: decisions.OverrideSet, position: int) -> directive.UnitOver
         launch_ids=event.launch_ids,
         given_for=msgspec.convert(event.given_for, directive.GivenFor, from_attributes=True),
         decided_at=position,
+        lease_s=msgspec.UNSET if event.lease_s is None else event.lease_s,
     )

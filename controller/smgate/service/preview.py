@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, Final
 
-from smgate.domain import evolve, issues, plan_ahead, rules, rulings
+from smgate.domain import evolve, issues, plan_ahead, plan_diff, rules, rulings
 from smgate.domain.events import Event, Recorded
 from smgate.domain.policy import KnownIssue, RolloutPlan
 from smgate.domain.state import Fleet
@@ -72,6 +72,16 @@ def of_plan(taken: bytes, plan: RolloutPlan, *, now_us: int) -> dict[str, Any]:
     """
     fleet: Fleet = pickle.loads(taken)  # noqa: S301  made by `snapshot` a moment ago
     return plan_ahead.foresee(fleet, plan, now_us)
+
+
+def of_two(taken: bytes, before: str, after: str | RolloutPlan, *, now_us: int) -> dict[str, Any]:
+    """A rollout beside another, or beside a plan: see `plan_diff.diff`.
+
+    Raises:
+        RejectedError: a rollout is unknown, or the plan is not valid.
+    """
+    fleet, other = (pickle.loads(taken) for _ in range(2))  # noqa: S301  made a moment ago
+    return plan_diff.diff(fleet, other, before, after, now_us)
 
 
 def _issues(fleet: Fleet, events: Sequence[Event]) -> list[KnownIssue]:

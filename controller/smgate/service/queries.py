@@ -125,17 +125,17 @@ class Queries:
             explain=why_rollout.explain_rollout,
         )
 
-    def plan_ahead(self, plan: policies.RolloutPlan) -> Row:
-        """What a rollout plan would do if it were proposed now. Appends nothing.
+    def foreseen(self, look: Callable[[bytes, int], Row]) -> Row:
+        """What a look at a copy of the fleet shows: of a plan, or of two. Appends nothing.
 
         Raises:
-            RefusedError: the plan is not valid.
+            RefusedError: a plan is not valid, or a rollout unknown.
         """
         with self._folder.at_head() as fleet:
             now_us = self._now_us(fleet)
             taken = preview.snapshot(fleet)
         try:
-            return {"apiVersion": "v1"} | preview.of_plan(taken, plan, now_us=now_us)
+            return {"apiVersion": "v1"} | look(taken, now_us)
         except errors.RejectedError as error:
             raise refusal.of_domain(error) from error
 

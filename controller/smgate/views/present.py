@@ -150,6 +150,7 @@ def override(one: Unit) -> Row | None:
         "also": list(event.also),
         "facts": list(event.facts),
         "no_safe_value": event.no_safe_value,
+        "lease_s": event.lease_s,
         "given_for": plain(event.given_for),
         "position": one.override_position,
         "decided_at": iso(event.now_us),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from smgate.domain import announced as expansion, exposure
-from smgate.domain.state import Fleet, Rollout, Wave
+from smgate.domain.state import Fleet
 from smgate.domain.state_alarms import Episode
 from smgate.domain.state_evidence import KeyEvidence, SetEvidence
+from smgate.domain.state_rollouts import Rollout, Wave
 from smgate.views.shape import Row, iso, plain
 
 
@@ -104,6 +105,7 @@ def rollout(fleet: Fleet, one: Rollout) -> Row:
         "sm": plan.sm,
         "author": one.author,
         "approver": one.approver,
+        "approvers": list(one.approvers),
         "halted_code": one.halted_code,
         "wave": one.waves[-1].number if one.waves else None,
         "waves_planned": len(plan.waves),
@@ -125,6 +127,9 @@ def _wave(fleet: Fleet, rollout: Rollout, one: Wave) -> Row:
                 "granted": granted,
                 "launched": bool(granted and unit.grant and unit.grant.launched),
                 "bake_s": unit.grant.bake_s if granted and unit.grant else 0,
+                "golden_mismatches": unit.grant.golden_mismatches
+                if granted and unit.grant
+                else None,
                 "good": exposure.good(fleet, unit, rollout),
                 "bad": name in one.bad,
             }
@@ -172,6 +177,7 @@ def gates(fleet: Fleet) -> dict[str, Row]:
             "position": 0,
             "modes": {sm: fleet.mode_of(name, sm) for sm in sms},
             "disabled_sms": sorted(sm for gate_id, sm in fleet.disabled if gate_id == name),
+            "graduated_sms": sorted(sm for gate_id, sm in fleet.graduated if gate_id == name),
         }
     return found
 
@@ -196,6 +202,7 @@ def freezes(fleet: Fleet) -> dict[str, Row]:
             "id": name,
             "position": fleet.freezes[name],
             "reason": fleet.freeze_reasons.get(name, ""),
+            "until": iso(fleet.freeze_ends.get(name)),
         }
         for name in sorted(fleet.freezes)
     }

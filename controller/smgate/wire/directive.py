@@ -73,6 +73,9 @@ class UnitOverride(Message, frozen=True, kw_only=True):
     launch_ids: tuple[Name, ...] = ()
     given_for: GivenFor = GivenFor()
     decided_at: Count
+    lease_s: Positive | msgspec.UnsetType = msgspec.UNSET
+    """The target has not baked: a gate that hears nobody takes it only this long after the node's
+    last contact. Not sent where there is none, so that agents without leases read the rest."""
 
 
 class DrainOrder(Message, frozen=True, kw_only=True):

@@ -260,6 +260,15 @@ class DrainHookEnded(Message, frozen=True, kw_only=True, tag="drain_hook_ended")
     exit_code: int | None = None
 
 
+class GoldenFinished(Message, frozen=True, kw_only=True, tag="golden_finished"):
+    """A set of prompts with known answers, asked of a server that runs; of the answers, numbers."""
+
+    instance_id: Name
+    set_digest: Digest
+    prompts: Positive
+    mismatches: Count
+
+
 Payload = (
     NodeReported
     | LaunchPlanned
@@ -274,6 +283,7 @@ Payload = (
     | OverrideApplied
     | GapNoticed
     | DrainHookEnded
+    | GoldenFinished
 )
 """Closed list of facts a node may report; the JSON key `type` tells them apart."""
 

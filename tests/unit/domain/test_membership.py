@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import cohort, commands, decisions, facts, policy, state, values, waves
+from smgate.domain import cohort, commands, decisions, facts, policy, state_rollouts, values, waves
 
 
 def server(fleet, node, *, gpus=1, rack="r1", chassis=None):
@@ -232,7 +232,7 @@ def test_a_late_unit_without_an_outcome_changes_no_verdict(good, bad, pending, v
         failures_max=9,
         failure_percent=90,
     )
-    rollout = state.Rollout(plan=plan, author="a", position=1, since_led_us=0)
+    rollout = state_rollouts.Rollout(plan=plan, author="a", position=1, since_led_us=0)
     counted = waves.Tally(
         good=tuple(good), bad=tuple(bad), pending=tuple(pending), late=frozenset(pending)
     )

@@ -128,7 +128,7 @@ def test_counts_that_zero_would_turn_off_may_not_be_zero(name):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"candidate_sms": ()},
+        {"candidate_sms": (), "baseline_sms": ()},
         {"candidate_sms": ("blackwell",)},
         {"candidate_sms": ("10.0",)},
         {"required_checks": ()},

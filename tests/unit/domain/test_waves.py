@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import cohort, commands, decisions, facts, policy, rulings, state, waves
+from smgate.domain import cohort, commands, decisions, facts, policy, rulings, state_rollouts, waves
 
 NODES = tuple("abcdefghij")
 PLAN = policy.RolloutPlan(id="r1", gate=given.GATE, sm="10.7", waves=(policy.Wave(percent=100),))
@@ -42,7 +42,7 @@ def fault(fleet, *nodes):
 
 
 def judge(good, bad, pending=0, silent=0, **plan):
-    rollout = state.Rollout(
+    rollout = state_rollouts.Rollout(
         plan=replace(PLAN, **plan), author="alice", position=1, since_led_us=0, phase="running"
     )
     counted = waves.Tally(
