@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests import given as language
 
-from smgate.domain import alike, commands, facts, policy, rules
+from smgate.domain import alike, commands, errors, facts, policy, rules
 
 NODES = ("a", "b", "c", "d")
 HAPPENINGS = {
@@ -49,7 +49,7 @@ def _tries(fleet, kind, node):
     if fleet.state.units.get(fleet_unit(fleet, node)) is not None:
         try:
             fleet.orders(kind(unit=fleet_unit(fleet, node), reason="r"))
-        except language.errors.RejectedError:
+        except errors.RejectedError:
             return
 
 

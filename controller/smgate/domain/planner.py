@@ -127,16 +127,16 @@ def launch_ready(fleet: Fleet, unit: Unit, now_us: int) -> bool:
 def _once(fleet: Fleet) -> Says:
     """`rules.says`, asked once for units that are alike."""
     likeness = alike.Alike(fleet)
-    kept: dict[Hashable, rules.Said] = {}
+    kept: dict[Hashable, tuple[object, ...]] = {}
 
-    def says(fleet: Fleet, unit: Unit, now_us: int) -> rules.Said:
+    def says(fleet: Fleet, unit: Unit, now_us: int) -> tuple[object, ...]:
         like = likeness.of(unit)
         if like is None:
             return rules.says(fleet, unit, now_us)
         said = kept.get(like)
         if said is None:
-            said = kept[like] = rules.says(fleet, unit, now_us)
-        return said._replace(nodes=(unit.known_ranks[0].node,))
+            kept[like] = said = rules.says(fleet, unit, now_us)[:-1]  # all but the nodes
+        return (*said, (unit.known_ranks[0].node,))
 
     return says
 
@@ -166,7 +166,7 @@ def _has_place(fleet: Fleet, event: decisions.OverrideSet, flying: dict[str, int
     return flying[name] <= places or rollout.phase == "completed"
 
 
-Says = Callable[[Fleet, Unit, int], rules.Said]
+Says = Callable[[Fleet, Unit, int], tuple[object, ...]]
 
 
 def override_for(
@@ -181,8 +181,9 @@ def override_for(
             return None
         return rules.decide_unit(fleet, unit.id, now_us).event
     if launch is not None and launch.decided is not None:
-        late = not set(launch.launch_ids).issubset(launch.decided.launch_ids)
-        if late:  # a late rank gets what the others got
+        told = launch.decided.launch_ids
+        if told != launch.launch_ids and not set(launch.launch_ids).issubset(told):
+            # A late rank gets what the others got.
             nodes = {rank.node for rank in launch.ranks.values()}
             return replace(
                 launch.decided,
