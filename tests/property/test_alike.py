@@ -37,11 +37,17 @@ HAPPENINGS = {
     "adopt": lambda fleet, node: _tries(fleet, commands.AdoptFlag, node),
     "accept": lambda fleet, node: _tries(fleet, commands.AcceptUnit, node),
     "fail": lambda fleet, node: fleet.check(node, outcome="failed"),
+    "bake": lambda fleet, node: fleet.bakes(node, 600),
+    "answer": lambda fleet, node: fleet.says(
+        node,
+        facts.GoldenFinished(instance_id="k3", set_digest="ab" * 8, prompts=8, mismatches=0),
+    ),
 }
 PLANS = (
     {"waves": [policy.Wave(count=2), policy.Wave(percent=100)]},
     {"select": policy.Selector(racks=("r1",))},
     {"select": policy.Selector(units=("a", "b"))},
+    {"golden": "require"},
 )
 
 
@@ -64,10 +70,13 @@ def fleet_unit(fleet, node):
     ),
     plan=st.sampled_from(PLANS),
     limit=st.sampled_from([None, 1, 2]),
+    lease=st.sampled_from([None, 600]),
     enforced=st.booleans(),
 )
-def test_what_the_rules_say_of_one_they_say_of_all_that_are_alike(steps, plan, limit, enforced):
-    fleet = language.Fleet(exposure_limit_units=limit).qualified()
+def test_what_the_rules_say_of_one_they_say_of_all_that_are_alike(
+    steps, plan, limit, lease, enforced
+):
+    fleet = language.Fleet(exposure_limit_units=limit, bake_lease_s=lease).qualified()
     if enforced:
         fleet.enforce()
     fleet.node(*NODES)
@@ -98,7 +107,7 @@ STANDS_OUT = {
         select=policy.Selector(units=(fleet.id(node),)), waves=[policy.Wave(count=1)]
     ),
 }
-LEAVES_IT_ALIKE = {"accept", "adopt", "fault", "on the target", "over deepep"}
+LEAVES_IT_ALIKE = {"accept", "adopt", "fault", "on the target", "over deepep", "bake", "answer"}
 """What does nothing to a server that holds the safe value."""
 
 
@@ -125,4 +134,12 @@ def test_who_counts_as_exposed_is_like_none_who_does_not():
         fleet.serves(node, "marlin")
     fleet.effective("a")
     likeness = alike.Alike(fleet.state)
+    assert likeness.of(fleet.unit("a")) != likeness.of(fleet.unit("b"))
+
+
+def test_who_has_a_lease_is_like_none_who_has_not():
+    fleet = language.Fleet(bake_lease_s=600).enforce().qualified().granted("a", "b", "c")
+    fleet.bakes("a", 600)
+    likeness = alike.Alike(fleet.state)
+    assert likeness.of(fleet.unit("b")) == likeness.of(fleet.unit("c")) is not None
     assert likeness.of(fleet.unit("a")) != likeness.of(fleet.unit("b"))
