@@ -16,16 +16,21 @@ def of_unit(fleet: Fleet, unit: Unit) -> fit.Fit | None:
     launch = unit.launch
     if launch is None or launch.decided is None:
         return None
-    found = [
-        one
-        for number, rank in launch.ranks.items()
-        if rank.planned.layout.expert_layers and not _served(unit, number, rank)
-        if (one := _of_rank(fleet, unit, rank)) is not None
-    ]
-    return min(found, key=lambda one: (one.fits, one.free_bytes), default=None)
+    worst = None
+    for number, rank in launch.ranks.items():
+        if not rank.planned.layout.expert_layers or _served(unit, number, rank):
+            continue
+        room = _of_rank(fleet, unit, rank)
+        if room is None:
+            continue
+        if worst is None or (room.fits, room.free_bytes) < (worst.fits, worst.free_bytes):
+            worst = room
+    return worst
 
 
 def _served(unit: Unit, number: int, rank: Rank) -> bool:
+    if not unit.instances:
+        return False
     launch_id = rank.planned.launch_id
     return any(
         instance.served and instance.launch_id == launch_id and instance.node_rank == number
@@ -34,13 +39,25 @@ def _served(unit: Unit, number: int, rank: Rank) -> bool:
 
 
 def _of_rank(fleet: Fleet, unit: Unit, rank: Rank) -> fit.Fit | None:
+    runner = _runner(fleet, unit, rank)
+    if runner is None:
+        return None
+    if runner not in rank.fits:
+        found = _with(fleet, rank, runner)
+        planned = rank.planned
+        if planned.model is None or not all(gpu.memory_bytes for gpu in planned.gpus):
+            return found  # others may say more of it later
+        rank.fits[runner] = found
+    return rank.fits[runner]
+
+
+def _with(fleet: Fleet, rank: Rank, runner: str) -> fit.Fit | None:
     planned, model = rank.planned, fleet.model_of(rank.planned)
     memory_bytes = _memory_bytes(fleet, rank)
     if model is None or not memory_bytes or planned.platform != "cuda":
         return None
     layout = readings.mxfp4_layout(model)
-    runner = _runner(fleet, unit, rank)
-    if layout == "none" or runner is None:
+    if layout == "none":
         return None
     a2a = readings.rank_a2a(rank)
     falls_back = upstream.is_memory_fallback(runner=runner, a2a=a2a, layout=layout)

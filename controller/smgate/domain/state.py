@@ -14,6 +14,7 @@ from typing import Final, Literal
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.facts import LaunchPlanned, OverrideApplied
 from smgate.domain.matching import Blocking
+from smgate.domain.memory.fit import Fit
 from smgate.domain.policy import Gate, KnownIssue, Policy
 from smgate.domain.rulings import BuildAnnounced, PinSet
 from smgate.domain.state_alarms import Alarm, Episode
@@ -39,6 +40,8 @@ class Rank:
     applied: OverrideApplied | None = None
     keys: dict[str | None, str | None] = field(default_factory=dict, compare=False, repr=False)
     """Kernel key by SM, worked out once: hashing it is most of what a decision costs."""
+    fits: dict[str, Fit | None] = field(default_factory=dict, compare=False, repr=False)
+    """Whether its experts fit by runner, worked out once where its launch gate read all it takes."""
     gpu_uuids: GpuSet = ()
     """The visible GPUs in their one order."""
 

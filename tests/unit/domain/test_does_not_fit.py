@@ -173,3 +173,26 @@ def test_the_command_that_releases_a_unit_ends_no_alarm(observed: given.Fleet) -
     launch(observed, build=OLD)
     observed.orders(commands.ReleaseUnit(unit="a", reason="its owner asked"))
     assert "does_not_fit" in observed.alarms()
+
+
+def test_of_several_ranks_the_one_that_fits_least_is_told(observed: given.Fleet) -> None:
+    observed.node("b")
+    shape = {"nnodes": 2, "unit_name": "k3", "build": OLD}
+    launch(observed, **shape, gpus=gpus("a", 2 * SIZE), settled=False)
+    launch(observed, "b", **shape, node_rank=1)
+    found = why.explain(observed.state, "k3", observed.now_us)["memory"]
+    assert found["gpu_free_bytes"] < SIZE
+
+
+def test_what_is_worked_out_once_is_worked_out_anew_for_another_value(
+    observed: given.Fleet,
+) -> None:
+    launch(observed, build=OLD)
+    assert "does_not_fit" in observed.alarms()
+    observed.enforce()
+    launch(observed, build=OLD)
+    observed.later(observed.state.policy.episode_quiet_s)
+    assert "does_not_fit" not in observed.alarms()
+    observed.orders(commands.ReleaseUnit(unit="a", reason="its owner asked"))
+    launch(observed, build=OLD)
+    assert "does_not_fit" in observed.alarms()
