@@ -220,7 +220,7 @@ def test_a_rollout_goes_through_two_people_and_a_position(
     assert bob(*start, str(json.loads(looked.out)["position"])).code == 0
 
     why = bob("rollout", "why", "k3-107-a")
-    assert "freeze: Freeze f-1" in why.out
+    assert "Freeze f-1: something happens" in why.out
     assert bob("rollout", "pause", "k3-107-a", "--reason", "r").code == 0
     accepted(alice, bob("rollout", "resume", "k3-107-a", "--reason", "r", "--yes"))
     assert "rollout k3-107-a | running" in bob("rollout", "get", "k3-107-a").out

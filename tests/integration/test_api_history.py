@@ -169,18 +169,25 @@ def test_what_people_ordered_is_found_by_person_type_and_time(bench: cb.Bench) -
     two_servers(bench)
     alice, bob = bench.token("approver", "alice"), bench.token("approver", "bob")
     bench.command(bob, "freeze_declare", id="holiday")
-    bench.command(alice, "freeze_lift", id="holiday")
+    bench.agreed(alice, "freeze_lift", id="holiday")
     viewer = bench.token("viewer")
     rows = bench.get(viewer, "log/rulings")["items"]
-    assert [row["type"] for row in rows][-3:] == ["pin_set", "freeze_declared", "freeze_lifted"]
+    assert [row["type"] for row in rows][-5:] == [
+        "pin_set",
+        "freeze_declared",
+        "change_asked",
+        "change_accepted",
+        "freeze_lifted",
+    ]
     assert "node_enrolled" not in {row["type"] for row in rows}, "a join token is no person"
-    assert {"by": "bob", "author": None}.items() <= rows[-2].items()
-    assert rows[-2]["reason"] == rows[-2]["data"]["reason"]
+    assert {"by": "bob", "author": None}.items() <= rows[-4].items()
+    assert rows[-4]["reason"] == rows[-4]["data"]["reason"]
+    assert {"by": "second", "author": "alice"}.items() <= rows[-2].items()
     of_alice = bench.get(viewer, "log/rulings?by=alice")["items"]
     assert {row["by"] for row in of_alice} == {"alice"}
-    assert [row["type"] for row in of_alice] == ["pin_set", "freeze_lifted"]
+    assert [row["type"] for row in of_alice] == ["pin_set", "change_asked"]
     lifted = bench.get(viewer, "log/rulings?type=freeze_lifted")["items"]
-    assert [row["by"] for row in lifted] == ["alice"]
+    assert [row["by"] for row in lifted] == ["second"]
     since = bench.get(viewer, f"log/rulings?since={rows[-2]['position']}")["items"]
     assert since == rows[-2:]
     newest = bench.get(viewer, "log/rulings?limit=1")
