@@ -89,7 +89,8 @@ def break_glass(
     """One person does it alone, and it is known what undoes it.
 
     Raises:
-        RejectedError: `no_break_glass`, for what cannot be undone.
+        RejectedError: `no_break_glass`, for what cannot be undone; `break_glass_not_needed`, where
+            another person has asked for the same.
     """
     undo = [one for event in events for one in glass.undo_of(fleet, event).values()]
     if not undo:
@@ -99,6 +100,12 @@ def break_glass(
             next_step="Leave out the break-glass and have another person accept the change.",
         )
     waiting = same(fleet, command)
+    if waiting is not None and waiting.by != by:
+        raise RejectedError(
+            code="break_glass_not_needed",
+            message=f"{waiting.by} asked for the same, and you are the second person.",
+            next_step=f"smgate change accept {waiting.id}",
+        )
     withdrawn = () if waiting is None else (_instead(waiting),)
     used = rulings.BreakGlassUsed(
         command=bodies.name_of(command),

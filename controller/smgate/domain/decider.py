@@ -63,7 +63,11 @@ def decide(
     alone = break_glass_s is not None
     direction = _direction(fleet, command)
     waits = direction == "widens" and needs_another(fleet, command)
-    _check_role(fleet, command, direction, roles, waits=waits and not alone)
+    # Whoever starts what two others, or themselves and another, agreed to, widens nothing by it.
+    agreed = isinstance(command, commands.StartRollout) and (
+        fleet.policy.second_person == "every_widening"
+    )
+    _check_role(direction, roles, one_will_do=(waits or agreed) and not alone)
     _check_reason(command)
     if break_glass_s is not None:
         change_commands.check_break_glass(fleet, command, direction, expires_s=break_glass_s)
@@ -109,19 +113,8 @@ def needs_another(fleet: Fleet, command: commands.Command) -> bool:
     return every and not isinstance(command, OWN_TWO_PEOPLE)
 
 
-def _check_role(
-    fleet: Fleet,
-    command: commands.Command,
-    direction: commands.Direction,
-    roles: frozenset[str],
-    *,
-    waits: bool,
-) -> None:
-    # Whoever starts what two others, or themselves and another, agreed to, widens nothing by it.
-    agreed = isinstance(command, commands.StartRollout) and (
-        fleet.policy.second_person == "every_widening"
-    )
-    needed = ONE if direction == "narrows" or waits or agreed else AGREES
+def _check_role(direction: commands.Direction, roles: frozenset[str], *, one_will_do: bool) -> None:
+    needed = ONE if direction == "narrows" or one_will_do else AGREES
     if not roles & set(needed):
         raise RejectedError(
             code="forbidden",

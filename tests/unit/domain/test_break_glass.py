@@ -189,6 +189,12 @@ def test_where_nobody_else_is_needed_no_glass_is_broken(fleet):
     assert fleet.refuses(accept, by="bob", break_glass_s=HOUR) == "break_glass_not_needed"
 
 
+def test_who_could_accept_what_another_asked_for_needs_no_glass(fleet):
+    fleet.alone(ENFORCE, role="operator")
+    assert fleet.refuses(ENFORCE, by="bob", break_glass_s=HOUR) == "break_glass_not_needed"
+    assert fleet.alone(ENFORCE, by="alice", break_glass_s=HOUR)  # nobody is there to accept hers
+
+
 @pytest.mark.parametrize("field", [{"second_person": "rollouts"}, {"break_glass_max_s": 1}])
 def test_nobody_decides_alone_who_must_agree(fleet, field):
     publish = commands.PublishPolicy(policy=policy.Policy(**field), reason="r")
@@ -263,6 +269,7 @@ def started_alone():
     made.alone(commands.ProposeRollout(plan=plan, reason="r"))
     start = commands.StartRollout(rollout="r1", reason="night")
     assert made.refuses(start) == "rollout_proposed"
+    assert made.refuses(start, role="operator", break_glass_s=HOUR) == "forbidden"
     return made, alone(made, start)
 
 
