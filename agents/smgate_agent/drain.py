@@ -2,8 +2,8 @@
 
 An order stands in the signed directive of every node of its unit; the node of the first rank acts,
 unless the instance says that every rank does. It acts only on what the controller has just
-confirmed, only while a server of the order's launch is here and runs something else than its unit's
-decision, and only before the deadline by this node's clock. That it began is durable before the hook runs: an agent that was
+confirmed, only while the ordered server is here, not started again since, and runs something else than its
+unit's decision, and only before the deadline by this node's clock. That it began is durable before the hook runs: an agent that was
 killed in the middle does not run it again and says that it does not know how it ended.
 """
 
@@ -125,7 +125,8 @@ class Drains:
             not known
             and self._clock.now_us() < order.deadline_us
             and (declared.node_rank == 0 or declared.drain_hook_on == "every_rank")
-            and view.launch_id in order.launch_ids
+            and order.instances.get(declared.id) == view.restarts
+            and view.launch_id in (None, *order.launch_ids)
             and view.state not in (None, "exited")
             and told is not None
             and told.form == "append"

@@ -51,6 +51,8 @@ class Loop:
     model: pathlib.Path
     agent_log: pathlib.Path
     metrics_port: int
+    restarts: pathlib.Path
+    """What the drain hook writes down."""
     printed: list[str] = dataclasses.field(default_factory=list)
 
     def smgate(self, *words):
@@ -71,6 +73,9 @@ class Loop:
     def why(self, *words):
         return json.loads(self.smgate("unit", "why", "node-a", *words, "-o", "json"))
 
+    def drains(self):
+        return json.loads(self.smgate("drain", "ls", "-o", "json"))["items"]
+
     def until(self, what, holds, wait_s=30.0):
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
@@ -79,13 +84,13 @@ class Loop:
             time.sleep(0.2)
         pytest.fail(f"never: {what}\n{self.agent_log.read_text()[-2000:]}")
 
-    def launch(self, *extra):
+    def launch(self, *extra, options=()):
         """A person starts the server through the gate; how SGLang was started."""
         config = self.node.folder / "server.yaml"
         config.write_text(f"api-key: {PLANTED[4]}\n")
         argv = ["sglang", "serve", "--model-path", str(self.model), "--tp-size", "8"]
         argv += ["--admin-api-key", PLANTED[3], "--config", str(config), *extra]
-        return self.node.launch(*argv, options=("--deadline-s", "20"))["argv"]
+        return self.node.launch(*argv, options=("--deadline-s", "20", *options))["argv"]
 
     def serves(self, name):
         """The server comes up as one that SGLang was seen to be."""
@@ -131,6 +136,7 @@ def loop(tmp_path):
             model=_model(tmp_path),
             agent_log=tmp_path / "agent.log",
             metrics_port=controller_process.free_port(),
+            restarts=tmp_path / "restarts",
         )
         with Agent(made, join.out, tmp_path):
             yield made
@@ -158,6 +164,8 @@ class Agent:
             f"[[instance]]\nid = 'k3'\nurl = {loop.server.url!r}\nlog = {str(loop.log)!r}\n"
             f"gpu_uuids = {[gpu['uuid'] for gpu in GPUS]}\n"
             f"model_config = {str(loop.model / 'config.json')!r}\n"
+            "restarter = 'hook'\n"
+            f"drain_hook = ['/bin/sh', '-c', 'echo ran >> {loop.restarts}']\n"
         )
         self._command = [str(AGENT), "run", "--config", str(settings)]
         self._loop = loop
@@ -234,11 +242,47 @@ def test_a_launch_is_read_decided_applied_and_watched_and_no_secret_travels(loop
     agent = httpx2.get(f"http://127.0.0.1:{loop.metrics_port}/metrics").text
     assert 'smgate_agent_memory_fallback_active{instance="k3"' in agent
 
+    # Nothing of this restarts a server by itself.
+    assert not loop.restarts.exists()
+
     # The past answers as it was.
     before = loop.why("--at", str(observed_at))
     assert (before["override"]["code"], before["as_of_position"]) == ("observe", observed_at)
     assert json.loads(loop.smgate("log", "verify", "-o", "json"))["ok"] is True
     _no_secret_travelled(loop, controller, agent)
+
+
+@pytest.mark.timeout(180)
+def test_a_server_on_the_target_is_restarted_by_its_hook_once_and_comes_back_safe(loop):
+    loop.launch(options=("--restarter", "hook"))
+    loop.serves("0.5.23-target")
+    loop.until("adopted", lambda: loop.why()["rule"] == "adopted")
+    loop.both("gate", "mode", GATE, "10.7", "enforce", *YES)
+    loop.smgate("unit", "pin", "node-a", "off", *YES)
+
+    # It is the only one that serves: a person must allow that.
+    (row,) = loop.until("taken back", loop.drains)
+    assert (row["code"], row["restart"], row["owner"]) == (
+        "pinned_off",
+        "waits: budget",
+        "approver",
+    )
+    assert not loop.restarts.exists()
+    policy = loop.node.folder / "policy.yaml"
+    policy.write_text("min_serving_share: 0\n")
+    loop.both("policy", "publish", "-f", str(policy), *YES)
+
+    # The order goes to the node, signed; its agent runs the hook.
+    loop.until("the hook ran", loop.restarts.exists)
+    loop.until("told", lambda: loop.drains()[0]["told"])
+    argv = loop.launch(options=("--restarter", "hook"))
+    assert argv[-2:] == ["--moe-runner-backend", "marlin"]
+    loop.serves("0.5.23-marlin")
+    (row,) = loop.until("safe", lambda: [row for row in loop.drains() if row["safe"]])
+    loop.until("ended", lambda: loop.drains()[0]["restart"] == "none")
+    assert loop.restarts.read_text() == "ran\n"
+    said = loop.smgate("unit", "history", "node-a")
+    assert "the drain hook of order" in said
 
 
 def _no_secret_travelled(loop, *more):

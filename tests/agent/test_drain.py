@@ -13,7 +13,11 @@ from smgate_agent import config, drain, instance
 NOW_US = 1_800_000_000_000_000
 TARGET = "flashinfer_mxfp4"
 ORDER = directive.DrainOrder(
-    order=41, unit="k3", launch_ids=("launch-1",), deadline_us=NOW_US + 3600 * 1_000_000
+    order=41,
+    unit="k3",
+    launch_ids=("launch-1",),
+    instances={"k3-0": 0},
+    deadline_us=NOW_US + 3600 * 1_000_000,
 )
 TOLD = directive.UnitOverride(
     unit="k3", form="append", value="marlin", code="pinned_off", sentence="", decided_at=40
@@ -110,7 +114,8 @@ def test_the_next_order_runs_it_again_and_so_does_the_same_number_in_a_restored_
         instance.View(),
         instance.View(state="exited", runner=TARGET, launch_id="launch-1"),
         instance.View(state="serving", runner=TARGET, launch_id="launch-2"),
-        instance.View(state="serving", runner=TARGET, launch_id=None),
+        instance.View(state="serving", runner=TARGET, launch_id="launch-1", restarts=1),
+        instance.View(state="serving", runner=TARGET, launch_id=None, restarts=1),
         instance.View(state="serving", runner="marlin", launch_id="launch-1"),
         instance.View(state="serving", runner=None, launch_id="launch-1"),
     ],
@@ -138,6 +143,14 @@ def test_a_server_that_is_another_or_gone_or_not_known_on_the_target_is_left_alo
 def test_nothing_is_restarted_that_would_not_come_back_on_another_value(node, told):
     node.hears(ORDER, told=told)
     assert node.runs == 0
+
+
+def test_a_server_whose_launch_the_agent_cannot_tell_is_known_by_its_name_and_its_starts(node):
+    node.view = instance.View(state="serving", runner=TARGET, launch_id=None)
+    node.hears(msgspec.structs.replace(ORDER, instances={"another": 0}))
+    assert node.runs == 0
+    node.hears(ORDER)
+    assert node.runs == 1
 
 
 def test_after_its_deadline_an_order_is_stale(node):

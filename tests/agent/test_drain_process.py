@@ -40,7 +40,11 @@ def order(controller):
         unit="k3", form="append", value="marlin", code="pinned_off", sentence="", decided_at=40
     )
     ordered = directive.DrainOrder(
-        order=41, unit="k3", launch_ids=("launch-1",), deadline_us=(1 << 53) - 1
+        order=41,
+        unit="k3",
+        launch_ids=("launch-1",),
+        instances={"k3-0": 0},
+        deadline_us=(1 << 53) - 1,
     )
     controller.publish(
         directive.Directive(

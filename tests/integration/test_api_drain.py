@@ -53,6 +53,7 @@ def test_an_order_reaches_the_node_signed_and_the_three_numbers_follow_what_happ
     assert told is not None
     (order,) = told["drains"]
     assert (order["order"], order["launch_ids"]) == (ordered.position, ["l1"])
+    assert order["instances"] == {"k3": 0}
     assert told["units"][0]["value"] == "marlin"
     node.directive(told["generation"])
     assert numbers(bench, viewer) == (1, 1, 0)

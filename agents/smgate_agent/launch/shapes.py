@@ -100,6 +100,12 @@ def _is_unit(value: object) -> bool:
     return _is_struct(value, _UNIT, ("unit", "form", "code", "sentence", "decided_at"))
 
 
+def _are_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        fits(NAME, name) and is_count(count) for name, count in value.items()
+    )
+
+
 def _is_drain(value: object) -> bool:
     return _is_struct(value, _DRAIN, tuple(_DRAIN))
 
@@ -129,6 +135,7 @@ _DRAIN = {
     "order": is_count,
     "unit": _matches(NAME),
     "launch_ids": _list_of(_matches(NAME)),
+    "instances": _are_counts,
     "deadline_us": is_count,
 }
 _UNIT = {

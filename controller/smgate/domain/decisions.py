@@ -259,6 +259,9 @@ class DrainOrdered:
     timeout_s: int
     deadline_us: int
     """After this, by the node's own clock, no hook is run for it any more."""
+    instances: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By node, its servers of that launch with their count of restarts: a server that was started
+    again since is another, also where the agent cannot tell which launch it came from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

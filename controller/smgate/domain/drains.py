@@ -137,6 +137,10 @@ def _order(fleet: Fleet, unit: Unit, need_: Need, now_us: int) -> decisions.Drai
     assert unit.launch is not None
     assert unit.override is not None
     timeout_s = fleet.policy.drain_timeout_s
+    instances: dict[str, dict[str, int]] = {}
+    for one in unit.live_instances():
+        if one.launch_id in unit.launch.launch_ids:
+            instances.setdefault(one.node, {})[one.id] = one.restarts
     return decisions.DrainOrdered(
         unit=unit.id,
         code=need_.code,
@@ -145,6 +149,7 @@ def _order(fleet: Fleet, unit: Unit, need_: Need, now_us: int) -> decisions.Drai
         nodes=unit.override.nodes,
         timeout_s=timeout_s,
         deadline_us=now_us + timeout_s * 1_000_000,
+        instances=instances,
     )
 
 

@@ -120,7 +120,7 @@ class Directives:
             units=tuple(entries),
             modes=dict(book.modes),
             drains=tuple(
-                _drain(event, position)
+                _drain(event, position, node)
                 for _, (event, position) in sorted(book.drains(node).items())
             )
             or msgspec.UNSET,
@@ -146,11 +146,12 @@ def _rank(fleet: Fleet, launch_id: str) -> Rank | None:
     return None
 
 
-def _drain(event: decisions.DrainOrdered, position: int) -> directive.DrainOrder:
+def _drain(event: decisions.DrainOrdered, position: int, node: str) -> directive.DrainOrder:
     return directive.DrainOrder(
         order=position,
         unit=event.unit,
         launch_ids=event.launch_ids,
+        instances=event.instances.get(node, {}),
         deadline_us=event.deadline_us,
     )
 

@@ -81,13 +81,15 @@ class UnitOverride(Message, frozen=True, kw_only=True):
 class DrainOrder(Message, frozen=True, kw_only=True):
     """Restart this unit onto the safe value, once: all its nodes are told, the first rank's acts.
 
-    Only while a server of one of these launches is there and runs the target, and never after the
-    deadline by the node's own clock. `order` is a log position, never given twice.
+    Only while one of these servers of this node is there, not started again since, of no other
+    launch and on the target; never after the deadline by the node's own clock. `instances` has their
+    counts of restarts. `order` is a log position, never given twice.
     """
 
     order: Count
     unit: Name
     launch_ids: tuple[Name, ...]
+    instances: dict[Name, Count]
     deadline_us: Micros
 
 

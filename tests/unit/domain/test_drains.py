@@ -16,6 +16,7 @@ def test_a_pinned_server_on_the_target_is_ordered_to_restart_for_the_launch_that
     assert (order.unit, order.code) == (fleet.id("a"), "pinned_off")
     assert order.launch_ids == fleet.unit("a").launch.launch_ids
     assert order.nodes == ("a",)
+    assert order.instances == {"a": {"k3": 0}}
     assert order.deadline_us == fleet.now_us + HOUR_S * 1_000_000
     assert waiting(fleet, "drain") == {"a": "node"}
 
