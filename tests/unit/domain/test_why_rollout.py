@@ -8,7 +8,7 @@ import pytest
 from tests import given
 
 from smgate.cli import rollout_lines
-from smgate.domain import commands, policy, why, why_rollout
+from smgate.domain import commands, policy, why, why_rollout, windows
 
 NAMES = ("a", "b", "c", "d")
 
@@ -153,3 +153,16 @@ def test_a_person_reads_the_members_as_a_table_with_what_to_do(fleet: given.Flee
     assert "  and 8 more (-o json)" in rollout_lines.why_lines(many)
     fleet.orders(commands.HaltRollout(rollout="r1", reason="enough"))
     assert told(fleet)["members"] == []
+
+
+def test_a_window_of_its_plan_is_told_with_its_end() -> None:
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node("a")
+    fleet.launch("a")
+    start, end = (why.iso(fleet.now_us + n * 3600 * given.SECOND_US) for n in (-1, 2))
+    window = windows.FreezeWindow(starts=start, ends=end)
+    fleet.rollout(freeze_windows=(window,))
+    held = waits(fleet)["freeze_window"]
+    assert (held["owner"], held["since"], held["until"]) == ("controller", start, end)
+    fleet.later(2 * 3600)
+    assert "freeze_window" not in waits(fleet)
