@@ -102,7 +102,7 @@ def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
     yield from _persons_causes(fleet, unit)
     if unit.override is not None:
         yield from _causes_told(fleet, unit, unit.override, live=bool(live))
-    if any(_shared(fleet, i) for i in live if not fleet.contested.isdisjoint(i.gpu_uuids)):
+    if fleet.contested and any(_shared(fleet, instance) for instance in live):
         yield "gpu_overlap"
     room = fits.of_unit(fleet, unit)
     if room is not None and not room.fits:

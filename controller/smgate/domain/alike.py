@@ -74,7 +74,10 @@ class Alike:
         sms = readings.rank_sms(self._fleet, rank)
         key = readings.key_on(rank, sms)
         model = self._fleet.model_of(rank.planned)
-        if key is None or model is None or not self._remembered.isdisjoint(rank.gpu_uuids):
+        if key is None or model is None:
+            return None
+        # Asked of few fleets: names of GPUs lie all over the memory.
+        if self._remembered and not self._remembered.isdisjoint(rank.gpu_uuids):
             return None
         return (
             key,

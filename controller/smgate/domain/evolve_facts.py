@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from smgate.domain import evolve_checks, evolve_drains, keys, readings
@@ -25,7 +25,7 @@ from smgate.domain.facts import (
 )
 from smgate.domain.state import Fleet, Rank, Unit, UnitLaunch
 from smgate.domain.state_nodes import Instance, Node
-from smgate.domain.values import Pair
+from smgate.domain.values import Gpu, Pair
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 
@@ -51,16 +51,20 @@ def unit_of(fleet: Fleet, unit: str, position: int) -> Unit:
 def _node_reported(fleet: Fleet, recorded: Recorded, fact: NodeReported) -> None:
     node = node_of(fleet, recorded)
     node.reported = fact
-    for gpu in fact.gpus:
-        if gpu.sm is not None:
+    _note_sms(fleet, fact.gpus)
+
+
+def _note_sms(fleet: Fleet, gpus: Iterable[Gpu]) -> None:
+    for gpu in gpus:
+        if gpu.sm is not None and fleet.gpu_sms.get(gpu.uuid) != gpu.sm:
             fleet.gpu_sms[gpu.uuid] = gpu.sm
+            if gpu.uuid in fleet.gpu_units:  # a rank may have been read without it
+                fleet.sms_read += 1
 
 
 def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> None:
     node = node_of(fleet, recorded)
-    for gpu in fact.gpus:
-        if gpu.sm is not None:
-            fleet.gpu_sms[gpu.uuid] = gpu.sm
+    _note_sms(fleet, fact.gpus)
     rank = Rank(node=node.name, planned=fact, position=recorded.position)
     unit = unit_of(
         fleet, keys.unit_id(node.name, fact, tuple(g.uuid for g in fact.gpus)), recorded.position

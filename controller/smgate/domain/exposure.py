@@ -13,7 +13,7 @@ from smgate.domain.values import TARGET_A2A, Pair
 
 def unit_sm(fleet: Fleet, unit: Unit) -> str | None:
     """The one SM of a unit, by its ranks' GPUs, else by its servers'."""
-    sms = {sm for r in unit.known_ranks.values() for sm in map(fleet.gpu_sms.get, r.gpu_uuids)}
+    sms = {sm for rank in unit.known_ranks.values() for sm in readings.rank_sms(fleet, rank)}
     sms.discard(None)
     if not sms:
         sms = {

@@ -25,8 +25,11 @@ def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
 
 def rank_sms(fleet: Fleet, rank: Rank) -> tuple[str | None, ...]:
     """The SMs of a rank's GPUs, each once; None among them for one that is unknown."""
-    sms = set(map(fleet.gpu_sms.get, rank.gpu_uuids))
-    return tuple(sms) if len(sms) == 1 else tuple(sorted(sms, key=str))
+    if rank.sms_read != fleet.sms_read:
+        sms = set(map(fleet.gpu_sms.get, rank.gpu_uuids))
+        rank.sms = tuple(sms) if len(sms) == 1 else tuple(sorted(sms, key=str))
+        rank.sms_read = fleet.sms_read
+    return rank.sms
 
 
 def rank_sm(fleet: Fleet, rank: Rank) -> str | None:

@@ -44,6 +44,9 @@ class Rank:
     """Whether its experts fit by runner, worked out once where its launch gate read all it takes."""
     gpu_uuids: GpuSet = ()
     """The visible GPUs in their one order."""
+    sms: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
+    """What `readings.rank_sms` found, as long as `Fleet.sms_read` is `sms_read`."""
+    sms_read: int = field(default=-1, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self.gpu_uuids = tuple(sorted(gpu.uuid for gpu in self.planned.gpus))
@@ -234,6 +237,8 @@ class Fleet:
     units: dict[str, Unit] = field(default_factory=dict)
     node_units: dict[str, set[str]] = field(default_factory=dict)
     """Units that have or had a rank or a server on a node."""
+    sms_read: int = field(default=0, compare=False)
+    """Raised whenever the SM of a GPU that a unit holds is read anew and differs."""
     moves: int = field(default=0, compare=False)
     """Raised whenever a node, a launch or a GPU gets to be another unit's."""
     touched: dict[str, int] = field(default_factory=dict)
