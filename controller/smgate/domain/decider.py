@@ -107,8 +107,8 @@ def needs_another(fleet: Fleet, command: commands.Command) -> bool:
     """True if a command that widens waits until another person accepts it."""
     if isinstance(command, commands.ResumeRollout):
         rollout = fleet.rollouts.get(command.rollout)
-        if rollout is not None and rollout.approver is None:  # begun by one person alone
-            return True
+        if rollout is not None and len(rollout.approvers) < rollout.plan.approvals:
+            return True  # one person began it alone
     every = fleet.policy.second_person == "every_widening"
     return every and not isinstance(command, OWN_TWO_PEOPLE)
 

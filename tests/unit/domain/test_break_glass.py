@@ -285,6 +285,17 @@ def test_a_rollout_begun_alone_pauses_and_goes_on_with_a_second_person():
     assert isinstance(asked, rulings.ChangeAsked)
 
 
+def test_a_rollout_that_needs_two_approvers_goes_on_after_one_with_another_person():
+    fleet = given.Fleet(second_person="rollouts")
+    plan = replace(test_commands.PLAN, approvals=2)
+    fleet.alone(commands.ProposeRollout(plan=plan, reason="r"))
+    fleet.alone(commands.ApproveRollout(rollout="r1", reason="r"), by="bob")
+    alone(fleet, commands.StartRollout(rollout="r1", reason="night"))
+    fleet.later(HOUR + 1)
+    [asked] = fleet.alone(commands.ResumeRollout(rollout="r1", reason="r"))
+    assert isinstance(asked, rulings.ChangeAsked)
+
+
 def test_a_rollout_begun_alone_that_another_accepts_has_its_two_people():
     fleet, change = started_alone()
     fleet.alone(commands.AcceptChange(change=change, reason="r"), by="bob")
