@@ -18,6 +18,7 @@ GIVEN_BY = {
     "gate_mode_set": {"gate mode"},
     "gate_disabled": {"gate disable"},
     "gate_enabled": {"gate enable"},
+    "gate_graduated": {"gate graduate"},
     "policy_published": {"policy publish"},
     "issue_published": {"issue publish"},
     "issue_withdrawn": {"issue withdraw"},
