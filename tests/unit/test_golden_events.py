@@ -57,6 +57,7 @@ HISTORY = [
     "memory_fallback_cleared",
     "gap_noticed",
     "unit_disagreed",
+    "target_faulted",
     "build_failed",
     "check_ruled",
     "grant_ended",

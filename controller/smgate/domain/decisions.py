@@ -103,6 +103,16 @@ class GrantEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFaulted:
+    """A server crashed over and over or hung on the target, and had no grant that could end."""
+
+    unit: str
+    kernel_keys: tuple[str, ...]
+    gpu_uuids: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaveOpened:
     """The members of one wave, frozen."""
 
@@ -306,6 +316,7 @@ Decision = (
     | WaitTimedOut
     | Adopted
     | UnitDisagreed
+    | TargetFaulted
     | ChangeHeld
     | DrainOrdered
     | DrainFinished

@@ -43,8 +43,9 @@ def take_check(fleet: Fleet, node: Node, recorded: Recorded, fact: CheckFinished
     for wanted in fleet.launch_wants.get(fact.launch_id or "", ()):
         if fact.check in wanted.checks:
             wanted.finished.add(fact.check)
-    if key is None or fact.sm is None or not gpus:
-        return
+    known = {fleet.gpu_sms.get(uuid) for uuid in gpus} - {None}
+    if key is None or fact.sm is None or not gpus or not known <= {fact.sm}:
+        return  # of no key, or of another SM than its GPUs are: no evidence
     evidence = fleet.keys.get(key)
     if evidence is None:
         evidence = fleet.keys[key] = KeyEvidence(

@@ -138,6 +138,13 @@ def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) 
             wave.bad.add(event.unit)
 
 
+def _target_faulted(fleet: Fleet, recorded: Recorded, event: decisions.TargetFaulted) -> None:
+    for uuid in event.gpu_uuids:
+        for key in event.kernel_keys:
+            fleet.gpu_memory.setdefault((uuid, key), ("fault_in_service", recorded.position))
+    fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
+
+
 def _wave_opened(fleet: Fleet, recorded: Recorded, event: decisions.WaveOpened) -> None:
     fleet.rollouts[event.rollout].waves.append(
         Wave(
@@ -259,6 +266,7 @@ HANDLERS: dict[type, Handler] = {
     decisions.BuildCleared: _cleared,
     decisions.Granted: _granted,
     decisions.GrantEnded: _grant_ended,
+    decisions.TargetFaulted: _target_faulted,
     decisions.WaveOpened: _wave_opened,
     decisions.WaveJoined: _wave_joined,
     decisions.WaveJudged: _wave_judged,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from smgate.domain import evolve_checks, evolve_drains, keys, readings
+from smgate.domain import evolve_checks, evolve_drains, exposure, keys, policy, readings
 from smgate.domain.events import Recorded
 from smgate.domain.facts import (
     BakeInterval,
@@ -139,7 +139,9 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
     if instance is None or instance.unit != unit_name or restarted:
         if instance is not None:
             if instance.live and launch_id == instance.launch_id:  # its exit was not reported
-                _count_failures(fleet, unit, instance, times=fact.restarts - instance.restarts)
+                _count_failures(
+                    fleet, unit, instance, recorded, times=fact.restarts - instance.restarts
+                )
             fleet.units[instance.unit].instances.pop(f"{node.name}/{fact.instance_id}", None)
         instance = Instance(
             node=node.name,
@@ -203,32 +205,36 @@ def _exited(
     fleet: Fleet, unit: Unit, instance: Instance, fact: InstanceChanged, recorded: Recorded
 ) -> None:
     # Without an exit code, a server that ended before it ever served failed to start.
-    failed = not instance.served if fact.exit_code is None else fact.exit_code != 0
+    code = fact.exit_code
+    failed = not instance.served if code is None else code not in policy.STOPPED_CODES
     instance.failed = failed
     if failed:
-        _count_failures(fleet, unit, instance, times=1)
+        _count_failures(fleet, unit, instance, recorded, times=1)
     if instance.fallback != "crashed":
         instance.fallback = None
     instance.position = recorded.position
 
 
-def _count_failures(fleet: Fleet, unit: Unit, instance: Instance, *, times: int) -> None:
-    grant = readings.grant_in_force(fleet, unit)
-    if grant is not None and _ran_target(fleet, unit, instance):
-        grant.failed_exits += times
+def _count_failures(
+    fleet: Fleet, unit: Unit, instance: Instance, recorded: Recorded, *, times: int
+) -> None:
+    if not _ran_target(fleet, unit, instance):
+        return
+    now_us = fleet.led_us(recorded.at_us)
+    for key in readings.launch_keys(fleet, unit) or ():
+        before = fleet.failed_exits.get((unit.id, key), [])
+        recent = [at for at in before if at > now_us - policy.CRASH_LOOP_WINDOW_US]
+        fleet.failed_exits[unit.id, key] = [*recent, *[now_us] * times]
 
 
 def _ran_target(fleet: Fleet, unit: Unit, instance: Instance) -> bool:
-    """True if it attested the target, or was told it and died before it attested anything."""
+    """True if it attested the target, or was to run it and died before it attested anything."""
     if instance.effective is not None:
         return readings.on_target(fleet, instance)
     decided = unit.launch.decided if unit.launch is not None else None
-    return (
-        decided is not None
-        and instance.launch_id in decided.launch_ids
-        and decided.form == "append"
-        and decided.value in fleet.targets
-    )
+    if decided is None or instance.launch_id not in decided.launch_ids:
+        return False
+    return exposure.is_target(fleet, decided) or exposure.left_to_target(fleet, unit)
 
 
 def _instance_named(fleet: Fleet, recorded: Recorded, instance_id: str) -> Instance:

@@ -116,6 +116,8 @@ def _memory_cleared(fleet: Fleet, recorded: Recorded, event: rulings.MemoryClear
             memory = fleet.gpu_memory.get((uuid, key))
             if memory is not None and memory[0] in IN_SERVICE:
                 del fleet.gpu_memory[(uuid, key)]
+    for key in event.kernel_keys:
+        fleet.failed_exits.pop((event.unit, key), None)
 
 
 def _adoption_decided(fleet: Fleet, recorded: Recorded, event: rulings.AdoptionDecided) -> None:

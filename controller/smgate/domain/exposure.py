@@ -54,15 +54,20 @@ def chooses_target(fleet: Fleet, unit: Unit) -> bool:
     That is so until its server attests what it resolved, or ends.
     """
     launch = unit.launch
+    if launch is None or not left_to_target(fleet, unit):
+        return False
+    own = [i for i in unit.instances.values() if i.launch_id in launch.launch_ids]
+    return all(instance.live and instance.effective is None for instance in own)
+
+
+def left_to_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if nothing was appended to the launch, and SGLang then chooses or was told the target."""
+    launch = unit.launch
     if launch is None or launch.decided is None or launch.decided.value is not None:
         return False
-    if any(
-        instance.effective is not None or not instance.live
-        for instance in unit.instances.values()
-        if instance.launch_id in launch.launch_ids
-    ):
-        return False
-    return any(_left_to_target(fleet, rank) for rank in launch.ranks.values())
+    return asks_target(fleet, unit) or any(
+        _left_to_target(fleet, rank) for rank in launch.ranks.values()
+    )
 
 
 def _left_to_target(fleet: Fleet, rank: Rank) -> bool:

@@ -102,8 +102,8 @@ def _in_question(fleet: Fleet, unit: Unit) -> bool:
         or bool(fleet.gpu_memory)
         or any(one.unhealthy_led_us is not None for one in unit.instances.values())
         or any(
-            grant.failed_exits
-            or grant.golden_mismatches
+            grant.golden_mismatches
+            or any((unit.id, key) in fleet.failed_exits for key in grant.kernel_keys)
             or any(_failed(fleet, key) for key in grant.kernel_keys)
             for grant in unit.grants
         )
@@ -121,7 +121,7 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
     Asked of every grant, whatever the unit launched since: what went wrong with one key says
     nothing about a grant for another.
     """
-    fault = _fault(ctx, grant)
+    fault = _fault(ctx.fleet, ctx.unit, grant.kernel_keys, grant, ctx.now_us)
     if fault is not None:
         return "fault_in_service", fault
     pin = ctx.unit.pin
@@ -149,21 +149,54 @@ def _bad_gpus(ctx: context.Context, grant: Grant, code: str) -> tuple[str, ...]:
     return tuple(uuid for uuid in ctx.gpu_uuids if uuid in failed)
 
 
-def _fault(ctx: context.Context, grant: Grant) -> str | None:
-    """What a granted server did that it must not do again: answer wrongly, crash or hang."""
-    rollout, wrong = ctx.fleet.rollouts.get(grant.rollout or ""), grant.golden_mismatches
+def _fault(
+    fleet: Fleet, unit: Unit, keys: Sequence[str], grant: Grant | None, now_us: int
+) -> str | None:
+    """What a server did on the target that it must not do again: answer wrongly, crash or hang."""
+    wrong = grant.golden_mismatches if grant is not None else None
+    rollout = fleet.rollouts.get(grant.rollout or "") if grant is not None else None
     asked = rollout is not None and rollout.plan.golden == "require"
     if rollout is not None and asked and (wrong or 0) > rollout.plan.golden_mismatches_max:
         return f"{wrong} golden prompts of one set came out wrong on the target."
-    exits, hang_after_s = readings.fault_bounds(ctx.fleet, grant)
-    if grant.failed_exits >= exits:
-        return f"The server failed {grant.failed_exits} times on the target."
-    since_us = ctx.fleet.led_us(ctx.now_us) - hang_after_s * SECOND_US
-    hanging = (i.unhealthy_led_us for i in readings.hanging(ctx.fleet, ctx.unit))
+    exits, hang_after_s = readings.fault_bounds(fleet, grant)
+    failed = readings.failures(fleet, unit, keys, now_us)
+    if failed >= exits:
+        return f"The server failed {failed} times on the target."
+    since_us = fleet.led_us(now_us) - hang_after_s * SECOND_US
+    hanging = (i.unhealthy_led_us for i in readings.hanging(fleet, unit))
     hangs = any(at is not None and at <= since_us for at in hanging)
-    if hangs and grant is readings.grant_in_force(ctx.fleet, ctx.unit):
+    if hangs and grant is readings.grant_in_force(fleet, unit):
         return f"The server hung for {hang_after_s} s on the target."
     return None
+
+
+def faults(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
+    """Servers that crash over and over or hang on the target with no grant that could end."""
+    found: list[Event] = []
+    for name in names:
+        unit = fleet.units[name]
+        if not _may_fault(fleet, unit):
+            continue
+        keys = tuple(sorted(readings.launch_keys(fleet, unit) or ()))
+        sentence = _fault(fleet, unit, keys, None, now_us) if keys else None
+        if sentence is not None and not readings.remembered(fleet, unit):
+            uuids = {uuid for rank in unit.ranks.values() for uuid in rank.gpu_uuids}
+            found.append(
+                decisions.TargetFaulted(
+                    unit=name, kernel_keys=keys, gpu_uuids=tuple(sorted(uuids)), sentence=sentence
+                )
+            )
+    return found
+
+
+def _may_fault(fleet: Fleet, unit: Unit) -> bool:
+    """The quick answer for nearly every unit: nothing of it failed or is unhealthy."""
+    troubled = any(not i.live or i.unhealthy_led_us is not None for i in unit.instances.values())
+    return (
+        troubled
+        and readings.grant_in_force(fleet, unit) is None
+        and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit))
+    )
 
 
 def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:

@@ -224,7 +224,10 @@ STAGES: tuple[Stage, ...] = (
     lambda look: turns.thaw(look.fleet, look.now_us),
     lambda look: grants.disagreements(look.fleet, look.units),
     lambda look: evidence.standings(look.fleet),
-    lambda look: grants.endings(look.fleet, look.units, look.now_us),
+    lambda look: [
+        *grants.endings(look.fleet, look.units, look.now_us),
+        *grants.faults(look.fleet, look.units, look.now_us),
+    ],
     _breaker,
     _judgements,
     _advances,

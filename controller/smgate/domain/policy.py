@@ -38,6 +38,12 @@ MATCH_FORMS: Final = {
 """Fields of one form: a value of another one looks right, is published, and stops nothing."""
 
 
+CRASH_LOOP_WINDOW_US: Final = 86_400_000_000
+"""Failed exits further apart than a day are no loop: a server that dies once a month is none."""
+
+STOPPED_CODES: Final = frozenset({0, 130, 143, -2, -15})
+"""Exit codes of a server that was told to stop: it ended by itself, or by SIGINT or SIGTERM."""
+
 WEIGHT_FORMATS: Final = ("mxfp4-pack-quantized",)
 """Formats that the rules can tell in a `config.json`. A gate for another would steer MXFP4 servers."""
 
@@ -117,7 +123,7 @@ class Policy:
     hang_after_s: int = 900
     """A server unhealthy for this long on the target hangs: a fault in service."""
     crash_loop_exits: int = 3
-    """Failed exits on the target within one grant that are a fault in service."""
+    """Failed exits on the target within a day that are a fault in service."""
     breaker_bad_units: int = 3
     """Distinct units gone bad within `breaker_window_s` that open the breaker."""
     breaker_window_s: int = 3600

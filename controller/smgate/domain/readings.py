@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from smgate.domain import keys, upstream
 from smgate.domain.facts import LaunchPlanned
+from smgate.domain.policy import CRASH_LOOP_WINDOW_US
 from smgate.domain.state import Fleet, Grant, Rank, Unit
 from smgate.domain.state_nodes import Instance
 from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model
@@ -179,11 +180,36 @@ def is_fallback(fleet: Fleet, instance: Instance) -> bool:
 
 
 def hanging(fleet: Fleet, unit: Unit) -> Iterator[Instance]:
-    """Live servers on the target under a grant that do not answer as healthy ones do."""
-    if grant_in_force(fleet, unit) is not None:
-        for instance in unit.live_instances():
-            if instance.unhealthy_led_us is not None and on_target(fleet, instance):
-                yield instance
+    """Live servers on the target, on a candidate SM, that do not answer as healthy ones do.
+
+    None where that was said and remembered: there the unit is told the safe value already.
+    """
+    unhealthy = [i for i in unit.live_instances() if i.unhealthy_led_us is not None]
+    if not unhealthy or remembered(fleet, unit):
+        return
+    candidates = {sm for gate in fleet.gates.values() for sm in gate.candidate_sms}
+    for instance in unhealthy:
+        if on_target(fleet, instance) and instance_sm(fleet, instance) in candidates:
+            yield instance
+
+
+def remembered(fleet: Fleet, unit: Unit) -> bool:
+    """True if something went wrong before on a GPU of this unit with the kernel key it runs there."""
+    return any(
+        (uuid, rank_key(fleet, rank)) in fleet.gpu_memory
+        for rank in unit.ranks.values()
+        for uuid in rank.gpu_uuids
+    )
+
+
+def failures(fleet: Fleet, unit: Unit, kernel_keys: Iterable[str], now_us: int) -> int:
+    """Failed exits on the target with one of these keys, within the time that makes a loop."""
+    since_us = fleet.led_us(now_us) - CRASH_LOOP_WINDOW_US
+    counts = (
+        sum(at > since_us for at in fleet.failed_exits.get((unit.id, key), ()))
+        for key in kernel_keys
+    )
+    return max(counts, default=0)
 
 
 def left_alone(planned: LaunchPlanned, model: Model, sm: str) -> upstream.Resolution:

@@ -88,7 +88,6 @@ class Grant:
     since_led_us: int
     standing: bool = False  # a completed rollout gave it: its unit came later, in no wave
     launched: bool = False
-    failed_exits: int = 0
     baked_s: dict[str, int] = field(default_factory=dict)
     """Serving seconds with traffic, per instance; the longest counts."""
     golden: dict[str, int] = field(default_factory=dict)
@@ -258,6 +257,9 @@ class Fleet:
     contested: set[str] = field(default_factory=set)
     """GPUs of which that is more than one."""
     gpu_memory: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    failed_exits: dict[tuple[str, str], list[int]] = field(
+        default_factory=dict
+    )  # unit, key: led us
     """(GPU UUID, kernel key) -> (code, position): what went wrong on these GPUs is remembered."""
     keys: dict[str, KeyEvidence] = field(default_factory=dict)
     baseline_passes: set[tuple[str, str, str]] = field(default_factory=set)

@@ -32,7 +32,9 @@ OF_A_UNIT = (
 OF_A_NODE = (
     rulings.NodeEnrolled | rulings.NodeRetired | decisions.NodeWentSilent | decisions.NodeReturned
 )
-OF_ITS_GPUS = decisions.UnitDisagreed | decisions.GrantEnded | rulings.MemoryCleared
+OF_ITS_GPUS = (
+    decisions.UnitDisagreed | decisions.GrantEnded | decisions.TargetFaulted | rulings.MemoryCleared
+)
 OF_CHECKS = facts.CheckFinished | decisions.SelfTestWanted | decisions.WaitTimedOut
 OF_NOBODY = (
     decisions.EpisodeOpened

@@ -172,9 +172,9 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             sentence="First seen already on the target; nobody has ruled on it.",
             next_step=f"smgate unit accept {unit.id}, or smgate unit take-back {unit.id}",
         )
+    yield from _hanging(fleet, unit, now_us)
     if unit.grant is None:
         return
-    yield from _hanging(fleet, unit, now_us)
     grant = readings.grant_in_force(fleet, unit)
     if grant is not None and unit.live and not exposure.runs_target(fleet, unit):
         yield _wait(

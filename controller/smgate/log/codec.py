@@ -87,6 +87,7 @@ NAMES: Final[dict[str, type]] = {
     "wait_timed_out": decisions.WaitTimedOut,
     "adopted": decisions.Adopted,
     "unit_disagreed": decisions.UnitDisagreed,
+    "target_faulted": decisions.TargetFaulted,
     "change_held": decisions.ChangeHeld,
     "drain_ordered": decisions.DrainOrdered,
     "drain_finished": decisions.DrainFinished,

@@ -41,6 +41,7 @@ SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     d.EpisodeClosed: lambda e: f"alarm {e.episode.partition('/')[0]} is over",
     d.WaitTimedOut: lambda e: f"{e.owner} was waited for in vain ({e.code} {e.subject})",
     d.Adopted: lambda e: f"{e.unit} was found on the target: adopted until a person rules",
+    d.TargetFaulted: lambda e: f"{e.unit} faulted on the target: {e.sentence}",
     d.UnitDisagreed: lambda e: f"the ranks of {e.unit} run different runners",
     r.RolloutHalted: lambda e: f"{e.rollout} HALTS ({e.code}): {e.reason}",
     r.RolloutPaused: lambda e: f"{e.rollout} is paused ({e.code}): {e.reason}",

@@ -233,7 +233,6 @@ def _grant(one: Grant | None) -> Row | None:
         "position": one.position,
         "launched": one.launched,
         "bake_s": one.bake_s,
-        "failed_exits": one.failed_exits,
     }
 
 

@@ -100,7 +100,8 @@ def test_one_model_cut_otherwise_may_be_like_and_another_model_is_not(fleet, cha
 
 def test_another_sm_or_a2a_is_never_like(fleet):
     for changes in ({"sm": "10.3"}, {"a2a": "deepep"}):
-        fleet.check("a", "moe_mxfp4", "skipped", made=AHEAD, **changes)
+        uuids = (f"GPU-of-{changes.get('sm')}",)
+        fleet.check("a", "moe_mxfp4", "skipped", made=AHEAD, gpu_uuids=uuids, **changes)
         assert fleet.refuses(accept(given.key_of(AHEAD, **changes))) == "too_different"
 
 

@@ -140,9 +140,10 @@ def test_a_held_failure_is_not_hidden_by_a_later_pass(fleet):
 )
 def test_only_the_controlled_check_passed_on_a_baseline_proves_a_probe(fleet, wrong):
     fleet.passes("p1", "p2", "p3")
-    fleet.check("b1", **{"sm": "10.3", **wrong})
+    at = wrong.get("sm", "10.3")
+    fleet.check("b1", **{"sm": at, "gpu_uuids": (f"GPU-of-{at}",), **wrong})
     assert fleet.standing() == "unknown"
-    fleet.check("b1", sm="10.0")
+    fleet.check("b1", sm="10.0", gpu_uuids=("GPU-of-10.0",))
     assert fleet.standing() == "qualified"
 
 
@@ -169,7 +170,7 @@ def test_every_required_controlled_check_must_be_proven(fleet):
         fleet.check(node)
     fleet.check("b1", sm="10.3")
     assert fleet.standing() == "unknown"
-    fleet.check("b1", "quantize", sm="10.0")
+    fleet.check("b1", "quantize", sm="10.0", gpu_uuids=("GPU-of-10.0",))
     assert fleet.standing() == "qualified"
 
 
