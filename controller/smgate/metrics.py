@@ -7,8 +7,6 @@ There is no series per node, unit or build; agents export their own.
 
 from __future__ import annotations
 
-import itertools
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,11 +15,12 @@ from typing import Final, get_args
 
 import prometheus_client
 import typing_extensions
-from prometheus_client import core, registry
+from prometheus_client import registry
 
 from smgate.domain import alarms, exposure, readings, state_rollouts, take_back
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_evidence import Standing
+from smgate.metric_families import Labels, Metric, counter, gauge, gauges, snake, zeros
 
 PHASES: Final = ("imminent", "active", "crashed")
 STANDINGS: Final[tuple[str, ...]] = get_args(Standing)
@@ -47,10 +46,8 @@ RUNNERS_KNOWN: Final = frozenset(
 """Runners with a label of their own; the rest are `other`, so that no node can make series."""
 CODES_MAX: Final = 40
 
-Metric = core.Metric
 OfFleet = Callable[[Fleet], list[Metric]]
 Families = Iterator[Metric]
-Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +116,12 @@ class FleetCollector(registry.Collector):
         except Exception:  # noqa: BLE001  a scrape must say that it failed, not fail
             self._errors += 1
         yield from found
-        yield _gauge(
+        yield gauge(
             "smgate_collector_duration_seconds",
             "Time to compute the fleet's metrics.",
             time.perf_counter() - started_s,
         )
-        yield _counter("smgate_collector_errors", "Scrapes that failed.", (), {(): self._errors})
+        yield counter("smgate_collector_errors", "Scrapes that failed.", (), {(): self._errors})
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not fold the log."""
@@ -138,11 +135,11 @@ def of_fleet(fleet: Fleet) -> Families:
     yield from _evidence(fleet)
     yield from _rollouts(fleet)
     yield from _state(fleet)
-    yield _counter(
+    yield counter(
         "smgate_events",
         "Events in the log.",
         ("type",),
-        {(_snake(name),): count for name, count in fleet.events_total.items()},
+        {(snake(name),): count for name, count in fleet.events_total.items()},
     )
 
 
@@ -156,12 +153,12 @@ def sms_of(fleet: Fleet) -> list[str]:
 
 def _units(fleet: Fleet) -> Families:
     sms = sms_of(fleet)
-    exposed = _zeros(sms)
-    uncontrolled = _zeros(sms, UNCONTROLLED_REASONS)
+    exposed = zeros(sms)
+    uncontrolled = zeros(sms, UNCONTROLLED_REASONS)
     units: Counter[Labels] = Counter()
     safe: Counter[Labels] = Counter()
-    adopted = _zeros(sms)
-    granted = _zeros(sms)
+    adopted = zeros(sms)
+    granted = zeros(sms)
     for unit in fleet.units.values():
         if not unit.live:
             continue
@@ -176,26 +173,26 @@ def _units(fleet: Fleet) -> Families:
         granted[(sm,)] += unit.grant is not None
         if exposure.uncontrolled(fleet, unit):
             uncontrolled[(sm, _uncontrolled_reason(fleet, unit))] += 1
-    yield _gauges(
+    yield gauges(
         "smgate_exposed_units", "Units on the target against the decision.", ("sm",), exposed
     )
-    yield _gauges(
+    yield gauges(
         "smgate_uncontrolled_units",
         "Units that run or would run the target with no grant.",
         ("sm", "reason"),
         uncontrolled,
     )
-    yield _gauges(
+    yield gauges(
         "smgate_adopted_units", "Units first seen on the target, not ruled on.", ("sm",), adopted
     )
-    yield _gauges("smgate_granted_units", "Units with a grant.", ("sm",), granted)
-    yield _gauges(
+    yield gauges("smgate_granted_units", "Units with a grant.", ("sm",), granted)
+    yield gauges(
         "smgate_units",
         "Live units by decision and by what they run.",
         ("sm", "override", "effective"),
         units,
     )
-    yield _gauges(
+    yield gauges(
         "smgate_safe_by_code_units",
         "Units on the safe value, by the rule that put them there.",
         ("sm", "code"),
@@ -251,9 +248,9 @@ def _most_common(counts: Counter[Labels]) -> dict[Labels, int]:
 
 def _fallbacks(fleet: Fleet) -> Families:
     sms = [*sms_of(fleet), "unknown"]
-    total = _zeros(sms, PHASES)
-    active = _zeros(sms, PHASES)
-    excess = _zeros(sms)
+    total = zeros(sms, PHASES)
+    active = zeros(sms, PHASES)
+    excess = zeros(sms)
     for key, count in fleet.fallbacks_total.items():
         total[key] = count
     for instance in fleet.instances.values():
@@ -262,19 +259,19 @@ def _fallbacks(fleet: Fleet) -> Families:
         sm = readings.instance_sm(fleet, instance) or "unknown"
         active[(sm, instance.fallback)] = active.get((sm, instance.fallback), 0) + 1
         excess[(sm,)] = excess.get((sm,), 0) + instance.fallback_excess_bytes
-    yield _counter(
+    yield counter(
         "smgate_memory_fallbacks",
         "Times that MXFP4 experts were seen to become BF16.",
         ("sm", "phase"),
         total,
     )
-    yield _gauges(
+    yield gauges(
         "smgate_memory_fallback_active_instances",
         "Servers in that state now.",
         ("sm", "phase"),
         active,
     )
-    yield _gauges(
+    yield gauges(
         "smgate_memory_fallback_excess_bytes",
         "Bytes above the packed size in those servers.",
         ("sm",),
@@ -283,23 +280,23 @@ def _fallbacks(fleet: Fleet) -> Families:
 
 
 def _evidence(fleet: Fleet) -> Families:
-    keys = _zeros(sms_of(fleet), STANDINGS)
+    keys = zeros(sms_of(fleet), STANDINGS)
     for key in fleet.keys.values():
         keys[(key.sm, key.standing)] = keys.get((key.sm, key.standing), 0) + 1
-    yield _gauges("smgate_kernel_keys", "Kernel keys by standing.", ("sm", "standing"), keys)
+    yield gauges("smgate_kernel_keys", "Kernel keys by standing.", ("sm", "standing"), keys)
 
 
 def _rollouts(fleet: Fleet) -> Families:
-    phases = _zeros(ROLLOUT_PHASES)
-    verdicts = _zeros(VERDICTS)
+    phases = zeros(ROLLOUT_PHASES)
+    verdicts = zeros(VERDICTS)
     for rollout in fleet.rollouts.values():
         phases[(rollout.phase,)] += 1
         for wave in rollout.waves:
             verdicts[(wave.verdict or "running",)] += 1
-    yield _gauges("smgate_rollouts", "Rollouts by phase.", ("phase",), phases)
-    yield _gauges("smgate_waves", "Opened waves by verdict.", ("verdict",), verdicts)
+    yield gauges("smgate_rollouts", "Rollouts by phase.", ("phase",), phases)
+    yield gauges("smgate_waves", "Opened waves by verdict.", ("verdict",), verdicts)
     newest = sorted(fleet.rollouts.values(), key=lambda one: (one.ended, -one.position))
-    yield _gauges(
+    yield gauges(
         "smgate_rollout_wave",
         "Number of the last opened wave, from 1; 0 before the first.",
         ("rollout", "phase"),
@@ -309,15 +306,24 @@ def _rollouts(fleet: Fleet) -> Families:
 
 def _state(fleet: Fleet) -> Families:
     candidates = sorted({sm for gate in fleet.gates.values() for sm in gate.candidate_sms})
-    episodes = Counter(_zeros(candidates, alarms.SENTENCES))
+    episodes = Counter(zeros(candidates, alarms.SENTENCES))
     for episode in fleet.episodes.values():
         if episode.closed_us is None:
             episodes[(episode.sm, episode.cause)] += 1
-    yield _gauges("smgate_episodes_open", "Alarms that are open.", ("sm", "cause"), episodes)
-    changes = _zeros(("asked", "break_glass", "held"))
+    yield gauges("smgate_episodes_open", "Alarms that are open.", ("sm", "cause"), episodes)
+    changes = zeros(("asked", "break_glass", "held"))
     for change in fleet.waiting_changes():
         changes[(change.kind,)] += 1
-    yield _gauges("smgate_changes_open", "Changes waiting for a person.", ("kind",), changes)
+    yield gauges("smgate_changes_open", "Changes waiting for a person.", ("kind",), changes)
+    missing = zeros(sms_of(fleet)) | {(sm,): 0 for sm in fleet.inventory.expected.values()}
+    for sm in fleet.inventory.without_agent.values():
+        missing[(sm,)] += 1
+    yield gauges(
+        "smgate_expected_nodes_without_agent",
+        "Machines that should exist and have no agent.",
+        ("sm",),
+        missing,
+    )
     live = [node for node in fleet.nodes.values() if not node.retired]
     for name, documentation, value in (
         ("nodes", "Nodes that are not retired.", len(live)),
@@ -330,69 +336,39 @@ def _state(fleet: Fleet) -> Families:
         ("epoch", "Epoch of the last leader in the log.", fleet.epoch),
         ("log_position", "Position folded.", fleet.position),
     ):
-        yield _gauge(f"smgate_{name}", documentation, value)
+        yield gauge(f"smgate_{name}", documentation, value)
 
 
 def of_process(process: Process) -> Families:
     """Everything that only this process knows."""
-    yield _gauges(
-        "smgate_build_info", "1, with the version.", ("version",), {(process.version,): 1}
-    )
-    yield _gauge("smgate_leader", "1 if this process leads.", process.leading)
-    yield _counter(
+    yield gauges("smgate_build_info", "1, with the version.", ("version",), {(process.version,): 1})
+    yield gauge("smgate_leader", "1 if this process leads.", process.leading)
+    yield counter(
         "smgate_leader_failures", "Times that leading failed.", (), {(): process.leader_failures}
     )
-    yield _counter(
+    yield counter(
         "smgate_leader_rounds_exhausted",
         "Turns that ended before everything was planned.",
         (),
         {(): process.rounds_exhausted},
     )
     lag = max(0, process.head_position - process.planned_position) if process.leading else 0
-    yield _gauge("smgate_decision_lag_events", "Events not planned on yet.", lag)
-    yield _gauges(
+    yield gauge("smgate_decision_lag_events", "Events not planned on yet.", lag)
+    yield gauges(
         "smgate_projection_lag_events",
         "Events that a view does not have yet; it catches up when it is read.",
         ("projection",),
         {("views",): max(0, process.head_position - process.view_position)},
     )
-    yield _gauge(
+    yield gauge(
         "smgate_undelivered_units",
         "Units whose nodes do not all hold the standing decision.",
         process.undelivered_units,
     )
-    yield _gauges(
+    yield gauges(
         "smgate_take_back_units",
         "Units taken back while they ran the target: decided, told, attested safe.",
         ("sm", "stage"),
         {(sm, s): getattr(one, s) for sm, one in process.taken_back.items() for s in STAGES},
     )
-    yield _gauge("smgate_long_polls", "Long-polls waiting in this process.", process.waiting)
-
-
-def _snake(name: str) -> str:
-    """An event's class as its stored name: no acronym is among them."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def _zeros(*labels: Iterable[str]) -> dict[Labels, int]:
-    """Every combination at 0."""
-    return dict.fromkeys(itertools.product(*labels), 0)
-
-
-def _gauge(name: str, documentation: str, value: float) -> Metric:
-    return _gauges(name, documentation, (), {(): value})
-
-
-def _gauges(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
-    family = core.GaugeMetricFamily(name, text, labels=labels)
-    for key in sorted(values):
-        family.add_metric(key, values[key])
-    return family
-
-
-def _counter(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
-    family = core.CounterMetricFamily(name, text, labels=labels)
-    for key in sorted(values):
-        family.add_metric(key, values[key])
-    return family
+    yield gauge("smgate_long_polls", "Long-polls waiting in this process.", process.waiting)

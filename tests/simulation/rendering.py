@@ -118,6 +118,8 @@ def _details(event: dict[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, dict) and "name" in value:
+        return str(value["name"])
     if isinstance(value, list):
         return "[" + ", ".join(map(_short, value)) + "]"
     return f'"{value}"' if isinstance(value, str) and " " in value else str(value)

@@ -35,14 +35,14 @@ def test_every_command_has_one_name_one_handler_and_a_direction():
     assert len(set(commands.NAMES.values())) == len(commands.NAMES)
     assert set(decider._HANDLERS) == members(commands.Command)
     for kind in members(commands.Command):
-        assert kind.DIRECTION in typing.get_args(commands.Direction)
+        assert kind.DIRECTION in typing.get_args(values.Direction)
         assert "reason" in {field.name for field in dataclasses.fields(kind)}
 
 
 def test_who_may_agree_may_also_narrow():
     assert set(decider.AGREES) < set(decider.ONE) < set(credentials.ROLES)
     for kind in commands.NAMES.values():
-        assert kind.DIRECTION in typing.get_args(commands.Direction)
+        assert kind.DIRECTION in typing.get_args(values.Direction)
 
 
 def test_the_wire_and_the_domain_have_the_same_facts():

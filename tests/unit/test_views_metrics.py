@@ -5,7 +5,7 @@ from __future__ import annotations
 import prometheus_client
 from tests import controller_bench as cb
 
-from smgate import metrics
+from smgate import metric_families, metrics
 from smgate.domain import evolve, facts, genesis, rulings
 from smgate.domain.events import Event, Recorded
 from smgate.domain.policy import RolloutPlan, Wave
@@ -207,4 +207,4 @@ def test_a_scrape_that_fails_says_so_instead_of_failing() -> None:
 
 def test_events_are_counted_under_their_stored_names() -> None:
     for stored, kind in codec.NAMES.items():
-        assert metrics._snake(kind.__name__) == stored
+        assert metric_families.snake(kind.__name__) == stored

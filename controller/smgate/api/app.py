@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import fastapi
 import prometheus_client
 
-from smgate import metrics
+from smgate import metric_families, metrics
 from smgate.api import agent, answers, health, middleware, operator
 from smgate.domain import take_back
 from smgate.service import service as services
@@ -71,7 +71,7 @@ def _collector(service: services.Service, *, version: str) -> metrics.FleetColle
             taken_back={sm: taken_back.get(sm, take_back.Stages()) for sm in sms},
         )
 
-    def read(of_fleet: metrics.OfFleet) -> list[metrics.Metric]:
+    def read(of_fleet: metrics.OfFleet) -> list[metric_families.Metric]:
         with service.folder.at_head() as fleet:
             return of_fleet(fleet)
 

@@ -29,7 +29,7 @@ OfType = Annotated[str | None, fastapi.Query(max_length=80, alias="type")]
 After = Annotated[int, fastapi.Query(ge=0, le=1 << 53)]
 Limit = Annotated[int, fastapi.Query(ge=1, le=1000)]
 
-_LISTS: Final = ("nodes", "units", "rollouts", "alarms", "gates", "issues", "freezes")
+_LISTS: Final = ("nodes", "units", "rollouts", "alarms", "gates", "issues", "freezes", "expected")
 _ITEMS: Final = {"nodes": "node", "units": "unit", "builds": "build", "rollouts": "rollout"}
 
 

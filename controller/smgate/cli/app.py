@@ -24,6 +24,7 @@ from smgate.cli import (
     drains,
     exit_codes,
     failures,
+    fleet,
     freezes,
     gates,
     issues,
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 for _module in (
     nodes,
+    fleet,
     units,
     builds,
     gates,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from smgate.domain import context, decisions, exposure, fits, rules_ours
+from smgate.domain import context, decisions, exposure, fits, rules_ours, sensing
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Unit
@@ -36,11 +36,16 @@ SENTENCES: Final = {
     "build_failed": "A self-test failed in two chassis.",
     "breaker_open": "Too much went bad at once.",
     "rollout_halted": "A rollout was halted by a bad sign.",
+    "fleet_unreachable": "Most of the fleet went out of contact at once: look at the network first.",
+    "expected_without_agent": "Machines that should exist have no agent.",
 }
 """Every cause an alarm can have, with its sentence."""
 
 LOUD_CODES: Final = ("sm_unknown", "sm_mixed", "override_defeated", "unit_unsteerable")
 """Decision codes that are alarms of their own on an SM the gate is about."""
+
+WHOLE_FLEET: Final = "fleet"
+"""What an outage of the fleet is about: its thousands of nodes are listed elsewhere."""
 
 
 class Held:
@@ -193,6 +198,10 @@ def of_world(fleet: Fleet) -> dict[Alarm, set[str]]:
             found.setdefault(alarm, set()).add(name)
     if fleet.breaker_position is not None and fleet.breaker_units:
         found["none", "all", "breaker_open"] = set(fleet.breaker_units)
+    if len(fleet.inventory.unreachable) >= sensing.OUTAGE_NODES_MIN:
+        found["none", "all", "fleet_unreachable"] = {WHOLE_FLEET}
+    for name, sm in fleet.inventory.without_agent.items():
+        found.setdefault(("none", sm, "expected_without_agent"), set()).add(name)
     return found
 
 

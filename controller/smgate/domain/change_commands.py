@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from smgate.domain import bodies, break_glass as glass, changes, commands, rulings
+from smgate.domain import bodies, break_glass as glass, changes, commands, rulings, values
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.policy import Policy
@@ -43,7 +43,7 @@ def ask(fleet: Fleet, command: commands.Command, *, by: str) -> tuple[Event, ...
 
 
 def check_break_glass(
-    fleet: Fleet, command: commands.Command, direction: commands.Direction, *, expires_s: int
+    fleet: Fleet, command: commands.Command, direction: values.Direction, *, expires_s: int
 ) -> None:
     """Refuse a break-glass where none is needed, and one for too long."""
     rollout = (

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
+from smgate.domain import fleet_asks
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
-from smgate.domain.values import Mode
-
-Direction = Literal["narrows", "widens"]
+from smgate.domain.values import Direction, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +325,7 @@ class WithdrawChange:
 
 Command = (
     RetireNode
+    | fleet_asks.ExpectFleet
     | PublishGate
     | SetGateMode
     | DisableGate
@@ -362,6 +362,7 @@ Command = (
 
 NAMES: Final[dict[str, type]] = {
     "node_retire": RetireNode,
+    "fleet_expect": fleet_asks.ExpectFleet,
     "gate_publish": PublishGate,
     "gate_mode": SetGateMode,
     "gate_disable": DisableGate,

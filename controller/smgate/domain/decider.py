@@ -19,13 +19,13 @@ from smgate.domain import (
     rollout_commands,
     rulings,
     unit_commands,
+    values,
     windows,
 )
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
-from smgate.domain.values import Mode
 
 ONE: Final = ("operator", "approver", "admin")
 """Roles that may narrow, and ask for what another accepts."""
@@ -113,7 +113,7 @@ def needs_another(fleet: Fleet, command: commands.Command) -> bool:
     return every and not isinstance(command, OWN_TWO_PEOPLE)
 
 
-def _check_role(direction: commands.Direction, roles: frozenset[str], *, one_will_do: bool) -> None:
+def _check_role(direction: values.Direction, roles: frozenset[str], *, one_will_do: bool) -> None:
     needed = ONE if direction == "narrows" or one_will_do else AGREES
     if not roles & set(needed):
         raise RejectedError(
@@ -137,7 +137,7 @@ def _check_reason(command: commands.Command) -> None:
         )
 
 
-def _direction(fleet: Fleet, command: commands.Command) -> commands.Direction:
+def _direction(fleet: Fleet, command: commands.Command) -> values.Direction:
     """Which way a command goes as things stand: publishing can loosen, unpinning can tighten."""
     if isinstance(command, commands.PublishIssue):
         before = break_glass.issue_before(fleet, command.issue.id)
@@ -149,7 +149,7 @@ def _direction(fleet: Fleet, command: commands.Command) -> commands.Direction:
     return direction_of(command)
 
 
-def direction_of(command: commands.Command) -> commands.Direction:
+def direction_of(command: commands.Command) -> values.Direction:
     """Which way a command goes by itself; for three of them it depends on what is asked."""
     observes = isinstance(command, commands.SetGateMode) and command.mode == "observe"
     pins_off = isinstance(command, commands.PinUnit) and command.direction == "off"
@@ -198,7 +198,7 @@ def _set_mode(fleet: Fleet, command: commands.SetGateMode, by: str) -> tuple[Eve
         raise RejectedError(
             code="bad_sm", message=f"{command.sm!r} is not major.minor.", next_step="Write 10.7."
         )
-    current: Mode = fleet.mode_of(command.gate, command.sm)
+    current: values.Mode = fleet.mode_of(command.gate, command.sm)
     if current == command.mode:
         return ()
     return (

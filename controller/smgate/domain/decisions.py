@@ -34,6 +34,23 @@ class NodeReturned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetUnreachable:
+    """Most of the nodes that were in contact are so no more: one outage, not as many silent nodes."""
+
+    nodes: tuple[str, ...]
+    known_nodes: int
+    """Nodes that were in contact until then, these among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReachable:
+    """Nodes that an outage took are in contact again; so many of them are not yet."""
+
+    nodes: tuple[str, ...]
+    unreachable_nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SelfTestWanted:
     """These checks are asked of this GPU set."""
 
@@ -297,6 +314,8 @@ Decision = (
     LeadershipTaken
     | NodeWentSilent
     | NodeReturned
+    | FleetUnreachable
+    | FleetReachable
     | SelfTestWanted
     | BuildQualified
     | BuildSuspected

@@ -27,8 +27,11 @@ def _leadership(fleet: Fleet, recorded: Recorded, event: decisions.LeadershipTak
     fleet.epoch = event.epoch
     fleet.away_us += event.away_us
     _stop_clocks(fleet, fleet.led_us(recorded.at_us))
-    for node in fleet.nodes.values():  # nobody listened: silence starts to count from now
-        node.last_contact_us = max(node.last_contact_us, recorded.at_us)
+    for node in fleet.nodes.values():
+        if node.silent:  # it stays so until it is heard; its silence did not grow meanwhile
+            node.last_contact_us += event.away_us
+        else:  # nobody listened: silence starts to count from now
+            node.last_contact_us = max(node.last_contact_us, recorded.at_us)
 
 
 def _stop_clocks(fleet: Fleet, led_us: int) -> None:
@@ -61,6 +64,20 @@ def _went_silent(fleet: Fleet, recorded: Recorded, event: decisions.NodeWentSile
 def _returned(fleet: Fleet, recorded: Recorded, event: decisions.NodeReturned) -> None:
     if event.node in fleet.nodes:
         fleet.nodes[event.node].silent = False
+
+
+def _unreachable(fleet: Fleet, recorded: Recorded, event: decisions.FleetUnreachable) -> None:
+    for name in event.nodes:
+        if name in fleet.nodes:
+            fleet.nodes[name].silent = True
+            fleet.inventory.unreachable[name] = None
+
+
+def _reachable(fleet: Fleet, recorded: Recorded, event: decisions.FleetReachable) -> None:
+    for name in event.nodes:
+        fleet.inventory.unreachable.pop(name, None)
+        if name in fleet.nodes:
+            fleet.nodes[name].silent = False
 
 
 def _wanted(fleet: Fleet, recorded: Recorded, event: decisions.SelfTestWanted) -> None:
@@ -259,6 +276,8 @@ HANDLERS: dict[type, Handler] = {
     decisions.LeadershipTaken: _leadership,
     decisions.NodeWentSilent: _went_silent,
     decisions.NodeReturned: _returned,
+    decisions.FleetUnreachable: _unreachable,
+    decisions.FleetReachable: _reachable,
     decisions.SelfTestWanted: _wanted,
     decisions.BuildQualified: _qualified,
     decisions.BuildSuspected: _suspected,

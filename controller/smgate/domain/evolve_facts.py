@@ -36,6 +36,7 @@ def node_of(fleet: Fleet, recorded: Recorded) -> Node:
     node = fleet.nodes.get(name)
     if node is None:
         node = fleet.nodes[name] = Node(name=name, position=recorded.position)
+        fleet.inventory.without_agent.pop(name, None)
     node.last_contact_us = max(node.last_contact_us, recorded.at_us)
     return node
 

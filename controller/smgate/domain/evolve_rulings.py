@@ -19,6 +19,7 @@ def _node_enrolled(fleet: Fleet, recorded: Recorded, event: rulings.NodeEnrolled
     node = fleet.nodes.setdefault(event.node, Node(name=event.node, position=recorded.position))
     node.machine_id = event.machine_id
     node.retired = False
+    fleet.inventory.without_agent.pop(event.node, None)
     node.last_contact_us = max(node.last_contact_us, recorded.at_us)
 
 
@@ -28,12 +29,25 @@ def _node_retired(fleet: Fleet, recorded: Recorded, event: rulings.NodeRetired) 
         return
     node.retired = True
     node.silent = False
+    fleet.inventory.unreachable.pop(event.node, None)
+    if event.node in fleet.inventory.expected:
+        fleet.inventory.without_agent[event.node] = fleet.inventory.expected[event.node]
     for name in fleet.node_units.get(event.node, ()):
         unit = fleet.units[name]
         nodes = {rank.node for rank in unit.known_ranks.values()}
         gone = all(n not in fleet.nodes or fleet.nodes[n].retired for n in nodes)
         if gone and not unit.live_instances():
             unit.superseded = True
+
+
+def _fleet_expected(fleet: Fleet, recorded: Recorded, event: rulings.FleetExpected) -> None:
+    fleet.inventory.position = recorded.position
+    fleet.inventory.expected = {node.name: node.sm for node in event.nodes}
+    fleet.inventory.without_agent = {
+        name: sm
+        for name, sm in fleet.inventory.expected.items()
+        if name not in fleet.nodes or fleet.nodes[name].retired
+    }
 
 
 def _gate_published(fleet: Fleet, recorded: Recorded, event: rulings.GatePublished) -> None:
@@ -228,6 +242,7 @@ def _rollout_aborted(fleet: Fleet, recorded: Recorded, event: rulings.RolloutAbo
 HANDLERS: dict[type, Handler] = {
     rulings.NodeEnrolled: _node_enrolled,
     rulings.NodeRetired: _node_retired,
+    rulings.FleetExpected: _fleet_expected,
     rulings.GatePublished: _gate_published,
     rulings.GateModeSet: _gate_mode_set,
     rulings.GateDisabled: _gate_disabled,

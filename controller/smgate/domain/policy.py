@@ -104,6 +104,8 @@ class Policy:
     """A unit launch is decided when all ranks have reported, or this long after the first."""
     silent_after_s: int = 300
     """A node that was not in contact for this long is silent."""
+    outage_percent: float = 50.0
+    """Share of the nodes in contact that must be lost at once (at least five) to be one outage."""
     grant_timeout_s: int = 14 * 86400
     """How long a grant may wait for its owner's restart before that is said."""
     adoption_timeout_s: int = 7 * 86400
@@ -303,6 +305,8 @@ def validate_policy(policy: Policy) -> None:
                 f"bake_lease_s is {value}: nodes in contact would lose the target.",
                 f"Give at least {BAKE_LEASE_LEAST_S}.",
             )
+        if item.name == "outage_percent" and value > 100:  # noqa: PLR2004  a percentage
+            raise reject(f"outage_percent is {value}.", "Give above 0, at most 100.")
         least = 0 if item.name in ("exposure_limit_units", "episode_quiet_s", "gather_s") else 1
         if value < least:
             raise reject(f"{item.name} is {value}.", f"Give at least {least}.")

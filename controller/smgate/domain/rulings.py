@@ -27,6 +27,22 @@ class NodeRetired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedNode:
+    """A machine that should have an agent."""
+
+    name: str
+    sm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetExpected:
+    """Which machines should exist; replaces what was said before."""
+
+    nodes: tuple[ExpectedNode, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatePublished:
     """A gate was published or replaced."""
 
@@ -336,6 +352,7 @@ class BreakGlassUsed:
 Ruling = (
     NodeEnrolled
     | NodeRetired
+    | FleetExpected
     | GatePublished
     | GateModeSet
     | GateDisabled

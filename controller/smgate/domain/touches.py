@@ -32,6 +32,7 @@ OF_A_UNIT = (
 OF_A_NODE = (
     rulings.NodeEnrolled | rulings.NodeRetired | decisions.NodeWentSilent | decisions.NodeReturned
 )
+OUTAGE = decisions.FleetUnreachable | decisions.FleetReachable
 OF_ITS_GPUS = (
     decisions.UnitDisagreed | decisions.GrantEnded | decisions.TargetFaulted | rulings.MemoryCleared
 )
@@ -43,6 +44,7 @@ OF_NOBODY = (
     | rulings.BuildAnnounced
     | rulings.ChangeAsked
     | rulings.BreakGlassUsed
+    | rulings.FleetExpected
 )
 
 
@@ -126,6 +128,10 @@ _CONCERNED: Final[dict[type, _Find]] = {
     **dict.fromkeys(get_args(OF_ITS_GPUS), lambda fleet, _, event: _of_gpus(fleet, event)),
     **dict.fromkeys(
         get_args(OF_A_NODE), lambda fleet, _, event: set(fleet.node_units.get(event.node, ()))
+    ),
+    **dict.fromkeys(
+        get_args(OUTAGE),
+        lambda fleet, _, event: {u for n in event.nodes for u in fleet.node_units.get(n, ())},
     ),
     decisions.WaveJoined: lambda _fleet, _recorded, event: set(event.units),
     decisions.SelfTestWanted: lambda fleet, _, event: _of_launch(fleet, event.launch_id),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
-from smgate.domain import commands, context, exposure, rulings
+from smgate.domain import commands, context, exposure, fleet_asks, policy, rulings
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.state import IN_SERVICE, Fleet, Unit
+
+NAME_MAX: Final = 120
+"""As long as the wire lets a node's name be."""
 
 
 def find_unit(fleet: Fleet, text: str) -> Unit:
@@ -189,10 +193,32 @@ def _retire(fleet: Fleet, command: commands.RetireNode, by: str) -> tuple[Event,
     return () if node.retired else (rulings.NodeRetired(node=node.name, reason=command.reason),)
 
 
+def _expect(fleet: Fleet, command: fleet_asks.ExpectFleet, by: str) -> tuple[Event, ...]:
+    nodes = tuple(sorted(command.nodes, key=lambda node: node.name))
+    for node in nodes:
+        if not node.name or len(node.name) > NAME_MAX or not policy.is_sm(node.sm):
+            raise RejectedError(
+                code="bad_node",
+                message=f"Node {node.name!r} with SM {node.sm!r} cannot be expected.",
+                next_step="Give each a name and an SM as major.minor: {name: gpu-0417, sm: 10.7}.",
+            )
+    twice = next((a.name for a, b in pairwise(nodes) if a.name == b.name), None)
+    if twice is not None:
+        raise RejectedError(
+            code="bad_node",
+            message=f"Node {twice!r} stands twice in the list.",
+            next_step="Leave one of them out.",
+        )
+    if {node.name: node.sm for node in nodes} == fleet.inventory.expected:
+        return ()
+    return (rulings.FleetExpected(nodes=nodes, reason=command.reason),)
+
+
 Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
 
 HANDLERS: Final[dict[type, Handler]] = {
     commands.RetireNode: _retire,
+    fleet_asks.ExpectFleet: _expect,
     commands.ExcludeUnit: _exclude,
     commands.IncludeUnit: _include,
     commands.PinUnit: _pin,

@@ -9,6 +9,7 @@ Platform = Literal["cuda", "rocm", "npu", "xpu", "none"]
 Outcome = Literal["passed", "failed", "error", "timeout", "skipped"]
 Form = Literal["append", "untouched", "keep"]
 Mode = Literal["observe", "enforce"]
+Direction = Literal["narrows", "widens"]
 
 TARGET_A2A = "none"
 """The target is a pair; its a2a backend is `none` (no fused function elsewhere: the server dies)."""

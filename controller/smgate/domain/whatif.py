@@ -19,6 +19,7 @@ from smgate.domain.state_changes import Change
 
 SEEN: Final = (
     *(decisions.LeadershipTaken, decisions.NodeWentSilent, decisions.NodeReturned),
+    *(decisions.FleetUnreachable, decisions.FleetReachable),
     rulings.NodeRetired,
 )
 """What a leader wrote down and did not decide."""

@@ -23,6 +23,12 @@ SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     d.BuildSuspected: lambda e: (
         f"key {e.kernel_key} is suspect: {e.check} failed on {names(e.gpu_uuids)} ({e.reason})"
     ),
+    d.FleetUnreachable: lambda e: (
+        f"{len(e.nodes)} of {e.known_nodes} nodes went silent at once: {names(e.nodes)}"
+    ),
+    d.FleetReachable: lambda e: (
+        f"{names(e.nodes)} returned; {e.unreachable_nodes} are still silent"
+    ),
     d.BuildFailed: lambda e: f"key {e.kernel_key} FAILED, in {names(e.chassis)}",
     d.BuildCleared: lambda e: (
         f"key {e.kernel_key} is cleared: the failure was {names(e.node_fault_gpu_uuids)}'s own"

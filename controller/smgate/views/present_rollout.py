@@ -208,6 +208,20 @@ def freezes(fleet: Fleet) -> dict[str, Row]:
     }
 
 
+def expected(fleet: Fleet) -> dict[str, Row]:
+    """Machines that should exist, and whether they have an agent."""
+    inventory = fleet.inventory
+    return {
+        name: {
+            "node": name,
+            "sm": sm,
+            "agent": name not in inventory.without_agent,
+            "position": inventory.position,
+        }
+        for name, sm in sorted(inventory.expected.items())
+    }
+
+
 def breaker(fleet: Fleet) -> dict[str, Row]:
     """The breaker: one row."""
     return {

@@ -34,6 +34,7 @@ MAKERS: Final[dict[str, Callable[[Fleet], dict[str, Row]]]] = {
     "policy": present_rollout.policy,
     "issues": present_rollout.issues,
     "freezes": present_rollout.freezes,
+    "expected": present_rollout.expected,
     "breaker": present_rollout.breaker,
 }
 """Every view and the function that makes its rows."""

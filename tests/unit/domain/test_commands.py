@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import commands, decider, errors, policy, rulings
+from smgate.domain import commands, decider, errors, fleet_asks, policy, rulings
 
 PLAN = policy.RolloutPlan(id="r1", gate=given.GATE, sm="10.7", waves=(policy.Wave(count=1),))
 ISSUE = policy.KnownIssue(id="i", title="t", match={"flashinfer": ("0.7.2",)})
@@ -41,6 +41,9 @@ def every_command():
         ),
         "build_accept": commands.AcceptBuild(kernel_key=given.KEY, like="x", reason="r"),
         "node_retire": commands.RetireNode(node="a", reason="r"),
+        "fleet_expect": fleet_asks.ExpectFleet(
+            nodes=(rulings.ExpectedNode(name="a", sm="10.7"),), reason="r"
+        ),
         "unit_exclude": commands.ExcludeUnit(unit="a", reason="r"),
         "unit_include": commands.IncludeUnit(unit="a", reason="r"),
         "unit_pin": commands.PinUnit(unit="a", direction="on", reason="r"),
