@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from urllib import parse
 
 import msgspec
 
-from smgate.wire import base, directive
+from smgate.wire import base, directive, facts
 from smgate_agent import clock, controller_link, delivery, files, http1, identity
 from smgate_agent.launch import contact
 
@@ -29,6 +30,7 @@ _POLL_INTERVAL_S: Final = 10.0
 """Between two asks when the long-poll is off, or answers at once."""
 _OK: Final = 200
 _NO_CONTENT: Final = 204
+_CONFLICT: Final = 409
 
 Verify = Callable[[bytes, bytes, bytes], bool]
 """(public key, message, signature) -> does it verify? Any input, never raises."""
@@ -73,8 +75,8 @@ class Holder:
         """Incarnation of the log that is followed now."""
         return self.held.incarnation if self.held is not None else self._credential.incarnation
 
-    def take(self, body: bytes) -> bool:
-        """Take a directive; True if the log's incarnation changed by it.
+    def take(self, body: bytes) -> facts.DirectiveHeld | None:
+        """Take a directive; if it is of another log, what the one that is left had told.
 
         Raises:
             RefusedError: it does not count.
@@ -88,14 +90,28 @@ class Holder:
             if new.generation < self.held.generation:
                 raise RefusedError("generation_old")
             if new == self.held:
-                return False
-        changed = new.incarnation != before
-        if changed:
+                return None
+        left = None
+        if new.incarnation != before:
+            left = self.said(restored_as=new.incarnation)
             self._left = (*self._left, before)[-INCARNATIONS_MAX:]
             files.write_atomic(self._left_path, msgspec.json.encode(self._left))
         files.write_atomic(self._path, base.encode(signed), mode=0o644)
         self.held = new
-        return changed
+        return left
+
+    def said(self, *, restored_as: str) -> facts.DirectiveHeld:
+        """What the log that is followed told this node, for one that was restored."""
+        units = () if self.held is None else self.held.units
+        return facts.DirectiveHeld(
+            restored_as=restored_as,
+            incarnation=self.incarnation,
+            generation=0 if self.held is None else self.held.generation,
+            units=tuple(
+                facts.HeldUnit(unit=one.unit, form=one.form, value=one.value, code=one.code)
+                for one in units
+            ),
+        )
 
     def _catch_up(self) -> None:
         """A launch gate on this node writes the same file: it may hold a newer one."""
@@ -147,7 +163,7 @@ class Poller:
         wait_s: int,
         jitter: Callable[[], float],
         stop: threading.Event,
-        on_new_incarnation: Callable[[], object],
+        on_another_log: Callable[[facts.DirectiveHeld], object],
         on_confirmed: Callable[[directive.Directive], object],
     ) -> None:
         self._link = link
@@ -156,7 +172,7 @@ class Poller:
         self._wait_s = wait_s
         self._jitter = jitter
         self._stop = stop
-        self._on_new_incarnation = on_new_incarnation
+        self._on_another_log = on_another_log
         self._on_confirmed = on_confirmed
 
     def run(self) -> None:
@@ -180,7 +196,8 @@ class Poller:
         try:
             answer = self._link.request(
                 "GET",
-                f"/v1/agent/directive?generation={generation}&wait={self._wait_s}",
+                f"/v1/agent/directive?generation={generation}"
+                f"&incarnation={parse.quote(self._holder.incarnation, safe='')}&wait={self._wait_s}",
                 timeout_s=self._wait_s + _ANSWER_SLACK_S,
             )
         except http1.HttpError as exc:
@@ -188,17 +205,30 @@ class Poller:
         if answer.status == _NO_CONTENT:
             return self._reached()
         if answer.status != _OK:
-            code = controller_link.problem_code(answer.body) or f"http_{answer.status}"
+            # Told to a restored log or not, nothing that is held was confirmed.
+            code = "log_restored" if self._said_held(answer) else None
+            code = code or controller_link.problem_code(answer.body) or f"http_{answer.status}"
             return self._failed(code, reachable=True)
         try:
-            changed = self._holder.take(answer.body)
+            left = self._holder.take(answer.body)
         except RefusedError as exc:
             return self._failed(exc.code, reachable=True)
         except OSError:
             return self._failed("state_dir_unwritable", reachable=True)
-        if changed:
-            self._on_new_incarnation()
+        if left is not None:
+            self._on_another_log(left)
         return self._reached()
+
+    def _said_held(self, answer: http1.Answer) -> bool:
+        """Tell a restored log what the one before told; False if that was not the question."""
+        if answer.status != _CONFLICT:
+            return False
+        try:
+            asked = base.decode(answer.body, directive.LogRestored)
+        except base.MalformedError:
+            return False
+        self._on_another_log(self._holder.said(restored_as=asked.restored_as))
+        return True
 
     def _reached(self) -> bool:
         self._link.reached()

@@ -226,12 +226,17 @@ class Resident:
             wait_s=self._settings.directive_wait_s,
             jitter=self._edges.jitter,
             stop=stop,
-            on_new_incarnation=self.outbox.rewind,
+            on_another_log=self._say_held,
             on_confirmed=self._drains.confirm,
         )
         self._start("facts", deliverer.run, stop)
         self._start("directive", poller.run, stop)
         self._listen(credential)
+
+    def _say_held(self, held: facts.DirectiveHeld) -> None:
+        """Once for each restore: all that is kept, and after it what the log before told."""
+        if self.outbox.report("directive_held", held):
+            self.outbox.rewind()
 
     def _link(self, name: str, credential: identity.Credential) -> controller_link.Link:
         link = self._new_link(credential, keep_alive=True)

@@ -330,6 +330,11 @@ def _state(fleet: Fleet) -> Families:
         ("silent_nodes", "Nodes not heard for too long.", sum(n.silent for n in live)),
         ("log_gap_nodes", "Nodes that lost facts.", sum(bool(n.gaps) for n in live)),
         ("breaker_open", "1 while the breaker is open.", fleet.breaker_position is not None),
+        (
+            "restore_unfinished",
+            "1 after a restore until a person ends it.",
+            not fleet.restore.finished,
+        ),
         ("freezes", "Freezes in force.", len(fleet.freezes)),
         ("checks_wanted", "Self-tests not answered.", sum(w.open for w in fleet.wanted.values())),
         ("known_issues", "Known issues in force.", len(fleet.issues)),

@@ -42,7 +42,7 @@ def refusal(holder, body):
 def test_a_signed_directive_is_held_and_found_again(controller, tmp_path, holder):
     assert holder.held is None
     body = controller.sign(make(5))
-    assert holder.take(body) is False
+    assert holder.take(body) is None
     assert holder.held == make(5)
     assert open_holder(controller, tmp_path).held == make(5)
     assert (tmp_path / "directive.json").read_bytes() == body
@@ -59,7 +59,8 @@ def test_a_new_incarnation_wins_over_any_generation_and_the_old_one_never_return
     controller, tmp_path, holder
 ):
     holder.take(controller.sign(make(900)))
-    assert holder.take(controller.sign(make(3, incarnation="log-2"))) is True
+    left = holder.take(controller.sign(make(3, incarnation="log-2")))
+    assert (left.restored_as, left.incarnation, left.generation) == ("log-2", "log-1", 900)
     assert holder.held.generation == 3
     assert refusal(holder, controller.sign(make(901))) == "incarnation_left"
     again = open_holder(controller, tmp_path)
@@ -131,7 +132,7 @@ def poll(controller, holder):
         wait_s=20,
         jitter=lambda: 0.0,
         stop=stop,
-        on_new_incarnation=lambda: rewound.append(True),
+        on_another_log=rewound.append,
         on_confirmed=lambda held: None,
     )
     thread = threading.Thread(target=poller.run)
@@ -178,7 +179,8 @@ def test_a_restored_log_has_kept_facts_sent_again(controller, poll):
     assert rewound == []
     controller.publish(make(2, incarnation="log-2"))
     assert controller.wait_for(lambda: any("generation=2" in r[1] for r in controller.requests))
-    assert rewound == [True]
+    (held,) = rewound
+    assert (held.restored_as, held.incarnation, held.generation) == ("log-2", "log-1", 5)
 
 
 def test_a_controller_that_lies_is_not_asked_in_a_tight_loop(controller, poll):

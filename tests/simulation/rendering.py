@@ -100,6 +100,9 @@ DETAILS = {
     "change_accepted": ("change", "reason"),
     "change_withdrawn": ("change", "code", "reason"),
     "break_glass_used": ("command", "expires_s", "undo", "reason"),
+    "rules_changed": ("before", "after"),
+    "log_restored": ("before", "incarnation"),
+    "directive_held": ("units",),
 }
 """What is told of an event; of any other, every value."""
 
@@ -118,8 +121,9 @@ def _details(event: dict[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, dict) and "name" in value:
-        return str(value["name"])
+    if isinstance(value, dict) and {"name", "unit"} & set(value):
+        named = value.get("name", value.get("unit"))
+        return f"{named} {value['value']}" if "value" in value else str(named)
     if isinstance(value, list):
         return "[" + ", ".join(map(_short, value)) + "]"
     return f'"{value}"' if isinstance(value, str) and " " in value else str(value)

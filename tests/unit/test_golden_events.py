@@ -28,6 +28,7 @@ HISTORY = [
     "policy_published",
     "gate_mode_set",
     "leadership_taken",
+    "rules_changed",
     "node_enrolled",
     "node_reported",
     "node_went_silent",
@@ -97,11 +98,14 @@ HISTORY = [
     "break_glass_used",
     "change_accepted",
     "change_withdrawn",
+    "log_restored",
+    "directive_held",
+    "restore_finished",
 ]
 """The order in which the files tell one story."""
 
-NO_MARK = {"gap_noticed"}
-"""It closes a gap that this story never opened."""
+NO_MARK = {"gap_noticed", "rules_changed"}
+"""The one closes a gap that this story never opened, the other ends what was never held."""
 
 BOOKKEEPING = ("position", "now_us", "events_total", "touched", "world_position")
 

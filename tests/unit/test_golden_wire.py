@@ -27,6 +27,8 @@ KINDS = {
     "directive_drain": directive.Directive,
     "facts_batch_drain": facts.FactsBatch,
     "facts_batch_golden": facts.FactsBatch,
+    "facts_batch_restore": facts.FactsBatch,
+    "log_restored": directive.LogRestored,
     "acknowledgement": facts.Acknowledgement,
     "error_body": base.ErrorBody,
 }
@@ -142,6 +144,7 @@ def test_the_batch_shows_each_kind_of_fact_once():
             "facts_batch",
             "facts_batch_drain",
             "facts_batch_golden",
+            "facts_batch_restore",
         )
     ]
     shown = [one for batch in batches for one in batch.facts]

@@ -19,6 +19,7 @@ Node = Annotated[credentials.Credential, fastapi.Depends(auth.node)]
 Joining = Annotated[credentials.Credential, fastapi.Depends(auth.joining)]
 Service = Annotated[services.Service, fastapi.Depends(auth.service_of)]
 Generation = Annotated[int, fastapi.Query(ge=0, le=1 << 53)]
+Incarnation = Annotated[str | None, fastapi.Query(max_length=120)]
 WaitS = Annotated[float, fastapi.Query(ge=0, le=3600, allow_inf_nan=False)]
 
 NOTHING_NEW: Final = 204
@@ -85,10 +86,17 @@ async def launch_answer(
 
 @router.get("/directive")
 async def wait_directive(
-    who: Node, service: Service, generation: Generation = 0, wait: WaitS = 0.0
+    who: Node,
+    service: Service,
+    generation: Generation = 0,
+    incarnation: Incarnation = None,
+    wait: WaitS = 0.0,
 ) -> fastapi.Response:
     """The node's directive once it is another than the one it holds; this is the heartbeat too."""
     told = service.directives
+    if incarnation is not None and incarnation != service.folder.incarnation:
+        service.contacts.note(who.subject)
+        return await _of_another_log(service, who.subject, incarnation)
     # One above the log's is of another incarnation, and says nothing about this log's decisions.
     known = 0 < generation <= told.generation(who.subject)
     service.contacts.note(who.subject, held_generation=generation if known else None)
@@ -108,6 +116,17 @@ async def wait_directive(
     ):
         return fastapi.Response(status_code=NOTHING_NEW)
     return answers.message(await concurrency.run_in_threadpool(told.build, who.subject))
+
+
+async def _of_another_log(
+    service: services.Service, node: str, incarnation: str
+) -> fastapi.Response:
+    """The node follows a log that this one was restored from: first it says what that told it."""
+    told = service.directives
+    if not await concurrency.run_in_threadpool(told.may_be_told, node, incarnation):
+        message = directive.LogRestored(restored_as=service.folder.incarnation)
+        return answers.message(message, status=fastapi.status.HTTP_409_CONFLICT)
+    return answers.message(await concurrency.run_in_threadpool(told.build, node))
 
 
 def _bounded(service: services.Service, wait_s: float) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from smgate import client
-from smgate.cli import asks, changes, output, suggest, verbs
+from smgate.cli import asks, change_lines, changes, output, suggest, verbs
 
 NOUN: Final = verbs.noun("change", "What waits for another person, and what one person did alone.")
 ChangeId = Annotated[
@@ -60,6 +60,7 @@ def _lines(row: output.Row) -> list[str]:
         told.append(f"Units: {output.few(list(row['units']))}")
     if row.get("would_refuse"):
         told.append(f"It could not be done now: {output.text_of(row.get('would_refuse'))}")
+    told += change_lines.differences(row)
     preview = row.get("preview")
     if isinstance(preview, dict):
         when = (

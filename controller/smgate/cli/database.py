@@ -1,4 +1,4 @@
-"""`smgate db`: bring a database to this version's shape, or see what keeps it from that."""
+"""`smgate db`: the database's shape, and what follows when a backup was put back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from typing import Annotated, Final
 
 import typer
 
-from smgate.cli import exit_codes, failures, offline, output, server, session as sessions, verbs
+from smgate.cli import (
+    asks,
+    exit_codes,
+    failures,
+    offline,
+    output,
+    reach,
+    server,
+    session as sessions,
+    verbs,
+)
 
-NOUN: Final = verbs.noun("db", "The database itself; no controller is asked.")
+NOUN: Final = verbs.noun("db", "The database itself: its shape, and after a backup was put back.")
 Url = Annotated[
     str | None,
     typer.Option("--database", help="sqlite:///PATH or postgresql://... Else SMGATE_DATABASE_URL."),
@@ -61,3 +71,47 @@ def check(session: sessions.Session, database: Url = None) -> int:
             hint=str(problems[0]["next_step"]),
         )
     return exit_codes.OK
+
+
+@verbs.does(
+    NOUN,
+    "restore-begin",
+    remote=False,
+    examples=["smgate db restore-begin --reason 'the host burned; backup of 02:00'"],
+)
+def restore_begin(
+    session: sessions.Session,
+    reason: Annotated[str, typer.Option("--reason", help="What happened, and which backup it is.")],
+    database: Url = None,
+) -> int:
+    """Say that this database is a backup put back, before the controller starts on it.
+
+    The controller must be stopped. Agents send again what the log lacks and say what they were told;
+    nothing widens until `smgate db restore-finish`.
+    """
+    body = offline.restore_begin(_url(session, database), clock=session.clock, reason=reason)
+    output.single(
+        session.console, body, name=str(body["incarnation"]), style=session.style, footer=""
+    )
+    session.console.note("Start the controller; then smgate wait ls, and smgate db restore-finish.")
+    return exit_codes.OK
+
+
+@verbs.changes(
+    NOUN,
+    "restore-finish",
+    "db_restore_finish",
+    asks_first=True,
+    examples=["smgate db restore-finish --reason 'all 3000 nodes are back'"],
+)
+def restore_finish() -> asks.Change:
+    """Let widening go on after a restore; a controller is asked.
+
+    Units that had been told something more careful than the restored log says keep that: they are
+    listed, and wait for `smgate change accept`.
+    """
+    return asks.Change(
+        fields={},
+        summary="The restore is finished: widening goes on.",
+        consequence=reach.of_restore(),
+    )

@@ -86,6 +86,20 @@ def check(url: str) -> list[dict[str, Any]]:
         return [dataclasses.asdict(one) for one in log_open.check(url)]
 
 
+def restore_begin(url: str, *, clock: clocks.Clock, reason: str) -> dict[str, Any]:
+    """Say that the database was restored from a backup."""
+    with told(url):
+        from smgate.log import open as log_open
+        from smgate.service import restore
+
+        store = log_open.open_sql_store(url, clock_us=clock.now_us)
+        try:
+            incarnation = restore.begin(store, reason=reason, at_us=clock.now_us())
+            return {"incarnation": incarnation, "position": store.head().position}
+        finally:
+            store.close()
+
+
 def verify(url: str, *, clock: clocks.Clock, kept: str | None) -> dict[str, Any]:
     """The report of `log verify`, as the API gives it."""
     with told(url):

@@ -83,6 +83,24 @@ def of_rollout(rollout: str) -> Consequence:
     return look
 
 
+def of_restore() -> Consequence:
+    """Which nodes have not said what they were told, and which units stand on what is more careful."""
+
+    def look(connection: client.Client) -> list[str]:
+        waits = output.items_of(connection.get(client.path("waits")).body)
+        lines = [output.text_of(one.get("sentence")) for one in waits if one["code"] == "restore"]
+        rows = output.items_of(connection.get(client.path("units")).body)
+        names = [
+            output.text_of(row.get("id"))
+            for row in rows
+            if output.pick(row, "override.code") == "held_before_restore"
+        ]
+        lines.append(f"Units that keep what is more careful, until a person accepts: {len(names)}.")
+        return [*lines, *(f"  {name}" for name in names)]
+
+    return look
+
+
 def of_policy(wanted: dict[str, Any]) -> Consequence:
     """Which numbers would differ."""
 

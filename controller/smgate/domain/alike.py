@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final
 
-from smgate.domain import exposure, readings
+from smgate.domain import exposure, readings, restoring
 from smgate.domain.facts import LaunchPlanned
 from smgate.domain.state import Fleet, Grant, Rank, Unit
 from smgate.domain.state_nodes import Node
@@ -59,6 +59,7 @@ class Alike:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet: Final = fleet
+        self._in_doubt: Final = restoring.in_doubt(fleet)
         self._remembered: Final = {uuid for uuid, _ in fleet.gpu_memory}
         rollouts = fleet.rollouts.values()
         self._waves: Final = [wave.members for one in rollouts for wave in one.waves]
@@ -70,6 +71,8 @@ class Alike:
         rank = self._rank(unit)
         node = None if rank is None else self._fleet.nodes.get(rank.node)
         if rank is None or node is None or node.gaps or unit.pin is not None:
+            return None
+        if unit.id in self._fleet.guard.held or self._in_doubt:
             return None
         sms = readings.rank_sms(self._fleet, rank)
         key = readings.key_on(rank, sms)

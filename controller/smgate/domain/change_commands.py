@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from smgate.domain import bodies, break_glass as glass, changes, commands, rulings, values
+from smgate.domain import (
+    bodies,
+    break_glass as glass,
+    changes,
+    commands,
+    rulings,
+    shadow,
+    values,
+)
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
 from smgate.domain.policy import Policy
@@ -180,5 +188,14 @@ def withdraw(fleet: Fleet, command: commands.WithdrawChange, by: str) -> tuple[E
         return ()
     if not change.open:
         raise _refuse_ended(change)
+    again = shadow.still_planned(fleet, change)
+    if again:
+        raise RejectedError(
+            code="still_planned",
+            message=f"The rules would change {len(again)} units of it again at once, "
+            f"among them {again[0].unit}.",
+            next_step="Take away the cause first: pause or abort the rollout, exclude the units, or "
+            "go back to the release before.",
+        )
     withdrawn = rulings.ChangeWithdrawn(change=change.id, reason=command.reason)
     return (withdrawn, *glass.putting_back(fleet, change, f"was withdrawn: {command.reason}"))

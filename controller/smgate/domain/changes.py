@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from smgate.domain import state_changes, waits, why_rollout
@@ -54,6 +55,7 @@ def show(fleet: Fleet, change: Change, now_us: int) -> dict[str, Any]:
         "units": list(change.units),
         "would": change.would,
         "numbers": change.numbers,
+        "differences": [dataclasses.asdict(one) for one in change.differences],
         "position": change.position,
         "since": shown and shown["since"],
         "until": shown and shown["until"],

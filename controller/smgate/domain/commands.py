@@ -1,7 +1,6 @@
 """What people ask for. Imperative; stamped with who asks by the service.
 
-Each command has a direction. Narrowing needs one person; widening needs a second one, who accepts it. A
-rollout has two people of its own.
+Narrowing needs one person; widening needs a second one, who accepts it. A rollout has two of its own.
 """
 
 from __future__ import annotations
@@ -326,6 +325,7 @@ class WithdrawChange:
 Command = (
     RetireNode
     | fleet_asks.ExpectFleet
+    | fleet_asks.FinishRestore
     | PublishGate
     | SetGateMode
     | DisableGate
@@ -363,6 +363,7 @@ Command = (
 NAMES: Final[dict[str, type]] = {
     "node_retire": RetireNode,
     "fleet_expect": fleet_asks.ExpectFleet,
+    "db_restore_finish": fleet_asks.FinishRestore,
     "gate_publish": PublishGate,
     "gate_mode": SetGateMode,
     "gate_disable": DisableGate,

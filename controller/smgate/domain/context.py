@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 from smgate.domain import outcome, readings
 from smgate.domain.policy import Gate
 from smgate.domain.state import Fleet, Rank, Unit
+from smgate.domain.state_guard import Held
 from smgate.domain.state_nodes import Instance
 from smgate.domain.values import GivenFor, Model
 
@@ -66,6 +67,8 @@ class Context(NamedTuple):
     """The known SMs of all GPUs of the unit, each once."""
     kernel_keys: tuple[str, ...] | None
     """The members' keys, each once; None if any is unknown or there is no member."""
+    held: Held | None = None
+    """A change of this unit that waits for a person."""
 
     @property
     def sm(self) -> str | None:
@@ -238,6 +241,7 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
         now_us=now_us,
         sms=_sorted(sms),
         kernel_keys=_sorted(keys) if keys and None not in keys else None,
+        held=fleet.guard.held.get(unit.id),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from smgate.domain.values import Form, GivenFor, Pair, Verdict
+from smgate.domain.values import Difference, Form, GivenFor, Pair, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,24 @@ class LeadershipTaken:
     holder: str
     away_us: int
     rules_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesChanged:
+    """The rules that decide are others than those of the leader before."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRestored:
+    """The log was restored from a backup: what was recorded after that is lost."""
+
+    before: str
+    """Incarnation of the log that the backup is of."""
+    incarnation: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +290,8 @@ class ChangeHeld:
     """The same in numbers, by name."""
     timeout_s: int
     """How long it may wait before that is said."""
+    differences: tuple[Difference, ...] = ()
+    """What it would tell units. Until a person accepts, they keep what they were told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +332,8 @@ class DrainFailed:
 
 Decision = (
     LeadershipTaken
+    | RulesChanged
+    | LogRestored
     | NodeWentSilent
     | NodeReturned
     | FleetUnreachable

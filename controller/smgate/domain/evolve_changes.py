@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import bodies, break_glass, decisions, rulings
+from smgate.domain import bodies, break_glass, decisions, guard, rulings
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change, Ended
@@ -82,7 +82,11 @@ def _held(fleet: Fleet, recorded: Recorded, event: decisions.ChangeHeld) -> None
         units=event.units,
         would=event.would,
         numbers=event.numbers,
+        differences=event.differences,
     )
+    guard.take_held(fleet, recorded, event)
+    for unit in event.units if event.code == guard.RESTORE else ():
+        fleet.restore.careful.pop(unit, None)
 
 
 def _accepted(fleet: Fleet, recorded: Recorded, event: rulings.ChangeAccepted) -> None:
@@ -93,10 +97,20 @@ def _accepted(fleet: Fleet, recorded: Recorded, event: rulings.ChangeAccepted) -
             rollout = fleet.rollouts.get(change.body["rollout"])
             if rollout is not None:  # begun by one person, it has its second now
                 rollout.approvers.append(event.accepted_by)
+        guard.release(fleet, change.id, accepted=True)
 
 
 def _withdrawn(fleet: Fleet, recorded: Recorded, event: rulings.ChangeWithdrawn) -> None:
     end(fleet, recorded, event.change, "withdrawn")
+    guard.release(fleet, event.change, accepted=False)
+
+
+def _rules_changed(fleet: Fleet, recorded: Recorded, event: decisions.RulesChanged) -> None:
+    """What was held of the rules before says nothing any more; what these would change follows."""
+    for change in fleet.changes.values():
+        if change.open and change.code == "no_cause":
+            end(fleet, recorded, change.id, "overtaken")
+            guard.release(fleet, change.id, accepted=False)
 
 
 def watch(fleet: Fleet, recorded: Recorded) -> None:
@@ -122,4 +136,5 @@ HANDLERS: dict[type, Handler] = {
     rulings.ChangeWithdrawn: _withdrawn,
     rulings.BreakGlassUsed: _glass_broken,
     decisions.ChangeHeld: _held,
+    decisions.RulesChanged: _rules_changed,
 }

@@ -12,7 +12,9 @@ from smgate.domain import (
     evolve_checks,
     evolve_drains,
     exposure,
+    guard,
     readings,
+    restoring,
 )
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet, Grant
@@ -25,6 +27,7 @@ Handler = Callable[[Fleet, Recorded, Any], None]
 
 def _leadership(fleet: Fleet, recorded: Recorded, event: decisions.LeadershipTaken) -> None:
     fleet.epoch = event.epoch
+    fleet.guard.rules_version = event.rules_version
     fleet.away_us += event.away_us
     _stop_clocks(fleet, fleet.led_us(recorded.at_us))
     for node in fleet.nodes.values():
@@ -196,6 +199,8 @@ def _completed(fleet: Fleet, recorded: Recorded, event: decisions.RolloutComplet
 
 
 def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet) -> None:
+    guard.take_override(fleet, recorded, event)
+    restoring.settle(fleet, event.unit)
     unit = fleet.units[event.unit]
     unit.override = event
     unit.override_position = recorded.position
@@ -274,6 +279,7 @@ def _disagreed(fleet: Fleet, recorded: Recorded, event: decisions.UnitDisagreed)
 
 HANDLERS: dict[type, Handler] = {
     decisions.LeadershipTaken: _leadership,
+    decisions.LogRestored: restoring.begin,
     decisions.NodeWentSilent: _went_silent,
     decisions.NodeReturned: _returned,
     decisions.FleetUnreachable: _unreachable,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from smgate.domain import evolve_checks, evolve_drains, exposure, keys, policy, readings
+from smgate.domain import evolve_checks, evolve_drains, exposure, keys, policy, readings, restoring
 from smgate.domain.events import Recorded
 from smgate.domain.facts import (
     BakeInterval,
     CheckFinished,
+    DirectiveHeld,
     DrainHookEnded,
     EffectiveSeen,
     GapNoticed,
@@ -367,6 +368,10 @@ def _golden_finished(fleet: Fleet, recorded: Recorded, fact: GoldenFinished) -> 
         grant.golden[fact.set_digest] = worst
 
 
+def _directive_held(fleet: Fleet, recorded: Recorded, fact: DirectiveHeld) -> None:
+    restoring.take_held(fleet, recorded, node_of(fleet, recorded).name, fact)
+
+
 HANDLERS: dict[type, Handler] = {
     NodeReported: _node_reported,
     LaunchPlanned: _launch_planned,
@@ -382,4 +387,5 @@ HANDLERS: dict[type, Handler] = {
     GapNoticed: _gap_noticed,
     DrainHookEnded: _drain_hook_ended,
     GoldenFinished: _golden_finished,
+    DirectiveHeld: _directive_held,
 }

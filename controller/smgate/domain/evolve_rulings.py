@@ -30,6 +30,7 @@ def _node_retired(fleet: Fleet, recorded: Recorded, event: rulings.NodeRetired) 
     node.retired = True
     node.silent = False
     fleet.inventory.unreachable.pop(event.node, None)
+    fleet.restore.waiting.discard(event.node)
     if event.node in fleet.inventory.expected:
         fleet.inventory.without_agent[event.node] = fleet.inventory.expected[event.node]
     for name in fleet.node_units.get(event.node, ()):
@@ -48,6 +49,10 @@ def _fleet_expected(fleet: Fleet, recorded: Recorded, event: rulings.FleetExpect
         for name, sm in fleet.inventory.expected.items()
         if name not in fleet.nodes or fleet.nodes[name].retired
     }
+
+
+def _restore_finished(fleet: Fleet, recorded: Recorded, event: rulings.RestoreFinished) -> None:
+    fleet.restore.finished = True
 
 
 def _gate_published(fleet: Fleet, recorded: Recorded, event: rulings.GatePublished) -> None:
@@ -243,6 +248,7 @@ HANDLERS: dict[type, Handler] = {
     rulings.NodeEnrolled: _node_enrolled,
     rulings.NodeRetired: _node_retired,
     rulings.FleetExpected: _fleet_expected,
+    rulings.RestoreFinished: _restore_finished,
     rulings.GatePublished: _gate_published,
     rulings.GateModeSet: _gate_mode_set,
     rulings.GateDisabled: _gate_disabled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from smgate.domain.values import Build, Gpu, Layout, Model, Outcome, Pair, Platform
+from smgate.domain.values import Build, Form, Gpu, Layout, Model, Outcome, Pair, Platform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +185,28 @@ class GoldenFinished:
     mismatches: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUnit:
+    """What a node was told of one unit."""
+
+    unit: str
+    form: Form
+    value: str | None
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectiveHeld:
+    """After a restore: what the node was told by the log that it followed until then."""
+
+    restored_as: str
+    """Incarnation of the restored log that this answers."""
+    incarnation: str
+    """Incarnation of the log that told it."""
+    generation: int
+    units: tuple[HeldUnit, ...] = ()
+
+
 Fact = (
     NodeReported
     | LaunchPlanned
@@ -200,4 +222,5 @@ Fact = (
     | GapNoticed
     | DrainHookEnded
     | GoldenFinished
+    | DirectiveHeld
 )

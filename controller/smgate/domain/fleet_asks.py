@@ -16,3 +16,11 @@ class ExpectFleet:
     DIRECTION: ClassVar[Direction] = "narrows"
     nodes: tuple[ExpectedNode, ...]
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishRestore:
+    """Let widening go on after a restore. What nodes held more carefully waits for `change accept`."""
+
+    DIRECTION: ClassVar[Direction] = "widens"
+    reason: str

@@ -27,7 +27,9 @@ from smgate.domain import (
     exposure,
     grants,
     readings,
+    restoring,
     rules,
+    shadow,
     touches,
     turns,
     waits,
@@ -149,7 +151,12 @@ def _overrides(look: Look) -> list[Event]:
         event = override_for(look.fleet, look.fleet.units[name], look.now_us, says=says)
         if event is not None and _has_place(look.fleet, event, flying):
             found.append(event)
-    return found
+    return shadow.limited(look.fleet, found, look.now_us)
+
+
+def _starts(look: Look) -> list[Event]:
+    found = grants.starts(look.fleet, look.units, look.now_us)
+    return shadow.limited(look.fleet, found, look.now_us)
 
 
 def _has_place(fleet: Fleet, event: decisions.OverrideSet, flying: dict[str, int]) -> bool:
@@ -192,7 +199,9 @@ def override_for(
                 as_of_position=fleet.position,
                 now_us=now_us,
             )
-    if unit.override is not None and says(fleet, unit, now_us) == rules.said(unit.override):
+    before = unit.override
+    stands = before is not None and says(fleet, unit, now_us) == rules.said(before)
+    if stands and not restoring.to_confirm(fleet, unit):
         return None
     return replace(rules.decide_unit(fleet, unit.id, now_us).event, launch_ids=())
 
@@ -232,8 +241,9 @@ STAGES: tuple[Stage, ...] = (
     _judgements,
     _advances,
     lambda look: evidence.asks(look.fleet, look.units, look.now_us),
-    lambda look: grants.starts(look.fleet, look.units, look.now_us),
+    _starts,
     _overrides,
+    lambda look: shadow.after_restore(look.fleet, look.now_us),
     _drains,
     lambda look: grants.adoptions(look.fleet, look.units),
     _episodes,

@@ -120,6 +120,10 @@ class Policy:
     bake_lease_s: int | None = None
     """A granted unit that has not baked takes the target without the controller only so long after
     its node's last contact. None: there is no lease."""
+    change_limit_units: int = 100
+    """Standing overrides that may be changed within `change_window_s`, towards the safe value apart:
+    a plan that would change more waits for a person."""
+    change_window_s: int = 600
     exposure_limit_units: int | None = None
     """Most units per SM that may run the target: granted, adopted and uncontrolled together."""
     hang_after_s: int = 900

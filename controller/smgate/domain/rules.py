@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from smgate.domain import context, exposure, rules_end, rules_ours, rules_start
+from smgate.domain import context, exposure, guard, restoring, rules_end, rules_ours, rules_start
 from smgate.domain.context import Answer, Context, Member, Passed
 from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Unit
@@ -30,7 +30,9 @@ class Decision:
     context: Context = field(repr=False)
     """What it was decided from."""
     raw: Answer
-    """The answer before observe mode turned it into a `would`."""
+    """The answer of the table, before observe mode turned it into a `would`."""
+    kept: Answer | None = None
+    """What the change guard or a restore put in its place."""
 
     @property
     def refusals(self) -> tuple[tuple[str, str], ...]:
@@ -140,12 +142,28 @@ said: Final[Callable[[OverrideSet], tuple[object, ...]]] = operator.attrgetter(*
 def says(fleet: Fleet, unit: Unit, now_us: int) -> Said:
     """What the rules say of a unit now."""
     ctx = context.of_unit(fleet, unit, now_us)
-    return _said(ctx, answer(ctx))
+    found = answer(ctx)
+    return _said(ctx, found, _instead(ctx, found))
 
 
-def _said(ctx: Context, found: Answer) -> Said:
+Kept = tuple[Answer, Form, str | None]
+"""What is said in place of what the table says."""
+
+
+def _instead(ctx: Context, found: Answer) -> Kept | None:
+    """What the change guard or a restore puts in place of the answer."""
+    if ctx.held is None and not restoring.in_doubt(ctx.fleet):
+        return None
+    value = _value(ctx, found)[1]
+    return guard.instead(ctx, found, value) or restoring.instead(ctx, found, value)
+
+
+def _said(ctx: Context, found: Answer, kept: Kept | None) -> Said:
     form, value, missing = _value(ctx, found)
     code, would = found.code, None
+    if kept is not None:
+        code, form, value = kept[0].code, kept[1], kept[2]
+        missing = missing or (kept[0].kind == "safe" and form == "untouched")
     if _observing(ctx):
         would = Verdict(form=form, value=value, code=code)
         form, value, code = "keep", _kept_value(ctx), "observe"
@@ -184,24 +202,29 @@ def _lease_s(ctx: Context) -> int | None:
     return ctx.fleet.policy.bake_lease_s
 
 
-def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
+def decide_unit(fleet: Fleet, unit_id: str, now_us: int, *, unheld: bool = False) -> Decision:
     """Decide one unit at one moment.
 
     Args:
         fleet: the folded log.
         unit_id: an id in `fleet.units`.
         now_us: the leader's time, microseconds; used for the age of evidence only.
+        unheld: as if no change of it were held: what waits for a person.
     """
     ctx = context.of_unit(fleet, fleet.units[unit_id], now_us)
+    if unheld:
+        ctx = ctx._replace(held=None)
     found = answer(ctx)
-    what = _said(ctx, found)
-    sentence, also = found.sentence, found.also
+    kept = None if unheld else _instead(ctx, found)
+    what = _said(ctx, found, kept)
+    shown = found if kept is None else kept[0]
+    sentence, also = shown.sentence, shown.also
     if what.would is not None:
         sentence = (
             f"SM {', '.join(ctx.sms)} is in observe mode: nothing is changed. "
             f"It would be: {sentence}"
         )
-        also = (found.code, *also)
+        also = (shown.code, *also)
     launch = ctx.unit.launch
     event = OverrideSet(
         unit=unit_id,
@@ -211,7 +234,7 @@ def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
         sentence=sentence,
         would=what.would,
         also=also,
-        facts=tuple(sorted(set(found.facts))),
+        facts=tuple(sorted(set(shown.facts))),
         launch_ids=launch.launch_ids if launch is not None else (),
         given_for=what.given_for,
         nodes=what.nodes,
@@ -223,7 +246,8 @@ def decide_unit(fleet: Fleet, unit_id: str, now_us: int) -> Decision:
     )
     return Decision(
         event=event,
-        starts=found.starts and what.would is None and what.form == "append",
+        starts=shown.starts and what.would is None and what.form == "append",
         context=ctx,
         raw=found,
+        kept=None if kept is None else kept[0],
     )

@@ -198,6 +198,10 @@ def _nobody_speaks(ctx: Context) -> str:
 
 def _fleet_refusals(ctx: Context) -> Iterator[tuple[str, str]]:
     fleet = ctx.fleet
+    if ctx.held is not None:
+        yield "change_held", f"Change {ctx.held.change} waits for a person."
+    if not fleet.restore.finished:
+        yield "restore_unfinished", "The log was restored from a backup; that is not finished."
     for freeze in sorted(fleet.freezes):
         yield "freeze", f"Freeze {freeze}: {fleet.freeze_reasons[freeze]}"
     if fleet.breaker_position is not None:
@@ -289,6 +293,8 @@ ORDER = (
     "wave_not_open",
     "freeze",
     "breaker_open",
+    "change_held",
+    "restore_unfinished",
     "build_not_qualified",
     "build_suspect",
     "evidence_old",

@@ -43,6 +43,13 @@ class FleetExpected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreFinished:
+    """A person said that enough nodes have told what they held: widening goes on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatePublished:
     """A gate was published or replaced."""
 
@@ -353,6 +360,7 @@ Ruling = (
     NodeEnrolled
     | NodeRetired
     | FleetExpected
+    | RestoreFinished
     | GatePublished
     | GateModeSet
     | GateDisabled

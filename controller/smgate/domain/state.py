@@ -22,8 +22,10 @@ from smgate.domain.state_changes import Change
 from smgate.domain.state_counts import Census
 from smgate.domain.state_drains import Drain, TakenBack
 from smgate.domain.state_evidence import GpuSet, KeyEvidence, UnprovenProbe, WantedCheck
+from smgate.domain.state_guard import Guard
 from smgate.domain.state_inventory import Inventory
 from smgate.domain.state_nodes import Instance, Node
+from smgate.domain.state_restore import Restore
 from smgate.domain.state_rollouts import Rollout
 from smgate.domain.values import GivenFor, Mode, Model
 
@@ -234,6 +236,8 @@ class Fleet:
     bad_signs: list[tuple[int, str]] = field(default_factory=list)
     """(led time, unit) of recent bad signs; cleared when the breaker is reset."""
     nodes: dict[str, Node] = field(default_factory=dict)
+    restore: Restore = field(default_factory=Restore)
+    guard: Guard = field(default_factory=Guard)
     inventory: Inventory = field(default_factory=Inventory)
     units: dict[str, Unit] = field(default_factory=dict)
     node_units: dict[str, set[str]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from smgate.domain.events import Event
+from smgate.domain.values import Difference
 
 Kind = Literal["asked", "break_glass", "held"]
 Ended = Literal["accepted", "withdrawn", "lapsed", "undone", "overtaken"]
@@ -43,6 +44,8 @@ class Change:
     would: str = ""
     """What it costs or does, as a sentence."""
     numbers: dict[str, float] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    """What a held plan would tell units."""
     undo: dict[Thing, Event] = field(default_factory=dict)
     """Of a break-glass: what puts back each thing that it changed and nobody has ruled on since."""
     own_until: int = 0

@@ -90,6 +90,8 @@ def _fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
         # Most GPUs of a fact have the same owners, and these are one set.
         for owners in set(map(fleet.gpu_units.get, names_gpus(fact))):
             found |= owners or frozenset()
+    if kind is facts.DirectiveHeld:
+        found |= {held.unit for held in fact.units if held.unit in fleet.units}  # type: ignore[union-attr]
     if fleet.contested:
         for name in tuple(found):
             for uuid in fleet.contested.intersection(_held(fleet.units[name])):

@@ -214,11 +214,16 @@ def _expect(fleet: Fleet, command: fleet_asks.ExpectFleet, by: str) -> tuple[Eve
     return (rulings.FleetExpected(nodes=nodes, reason=command.reason),)
 
 
+def _finish(fleet: Fleet, command: fleet_asks.FinishRestore, by: str) -> tuple[Event, ...]:
+    return () if fleet.restore.finished else (rulings.RestoreFinished(reason=command.reason),)
+
+
 Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
 
 HANDLERS: Final[dict[type, Handler]] = {
     commands.RetireNode: _retire,
     fleet_asks.ExpectFleet: _expect,
+    fleet_asks.FinishRestore: _finish,
     commands.ExcludeUnit: _exclude,
     commands.IncludeUnit: _include,
     commands.PinUnit: _pin,

@@ -93,6 +93,17 @@ class GivenFor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What a unit's next launch is told to append, and what a plan would tell it; None is nothing."""
+
+    unit: str
+    before: str | None
+    before_code: str
+    after: str | None
+    after_code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A rule's answer before and after observe mode: what `would` have been done."""
 

@@ -15,6 +15,7 @@ from smgate.domain import (
     exposure,
     readings,
     rollout_waits,
+    standing_orders,
 )
 from smgate.domain.state import Fleet, Unit, UnitLaunch
 
@@ -243,7 +244,7 @@ def of_world(fleet: Fleet, needs: Mapping[str, drains.Need], now_us: int) -> lis
     found.extend(of_changes(fleet, now_us))
     found.extend(drain_waits.ordered(fleet, make))
     found.extend(drain_waits.before(fleet, needs, make))
-    found.extend(_standing_orders(fleet, now_us))
+    found.extend(standing_orders.of(fleet, make))
     return found
 
 
@@ -263,37 +264,6 @@ def of_changes(fleet: Fleet, now_us: int) -> Iterator[Wait]:
             sentence=change.sentence,
             next_step=f"smgate change accept {change.id}{other}, "
             f"or smgate change withdraw {change.id}",
-        )
-
-
-def _standing_orders(fleet: Fleet, now_us: int) -> Iterator[Wait]:
-    """Freezes and the breaker: listed, since a person ends them, or ends a freeze before its time."""
-    if fleet.breaker_position is not None:
-        yield _wait(
-            fleet,
-            now_us,
-            code="breaker_open",
-            subject="breaker",
-            owner="approver",
-            since_led_us=fleet.breaker_led_us,
-            position=fleet.breaker_position,
-            timeout_s=None,
-            sentence="Too much went bad at once; nothing widens.",
-            next_step="smgate breaker show, then smgate breaker reset",
-        )
-    for name, position in sorted(fleet.freezes.items()):
-        yield _wait(
-            fleet,
-            now_us,
-            code="freeze",
-            subject=name,
-            owner="approver",
-            since_led_us=fleet.freeze_led_us[name],
-            position=position,
-            timeout_s=None,
-            due_us=fleet.freeze_ends.get(name),
-            sentence=f"Freeze {name}: {fleet.freeze_reasons[name]}",
-            next_step=f"smgate freeze lift {name}",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from smgate.domain import exposure, rules, rules_start
 from smgate.domain.context import Answer, Context, Member, Passed
+from smgate.domain.state_restore import HELD_CODE, UNFINISHED_CODE
 from smgate.domain.state_rollouts import Rollout
 
 State = Literal["applies", "would_be_next", "outweighed", "does_not_apply"]
@@ -43,7 +44,7 @@ def rows(decision: rules.Decision) -> list[Row]:
     found, place, member = rules.deciding(ctx)
     end = _End(
         place=place,
-        observes=decision.event.would is not None,
+        held=decision.event.would is not None or decision.kept is not None,
         raises=decision.raw.code != found.code,
     )
     return [
@@ -59,8 +60,8 @@ class _End:
     """Where the table came to an end."""
 
     place: int
-    observes: bool
-    """Observe mode decided instead."""
+    held: bool
+    """Observe mode decided instead, or what the unit was told stands for now."""
     raises: bool
     """It was the target, and SGLang cannot start with it."""
 
@@ -73,7 +74,7 @@ class _End:
     @property
     def last(self) -> State:
         """That of the row which decides."""
-        return "would_be_next" if self.observes else "applies"
+        return "would_be_next" if self.held else "applies"
 
 
 def _observe(decision: rules.Decision) -> Row:
@@ -209,7 +210,21 @@ def _of_value(decision: rules.Decision, found: Answer, end: _End) -> Iterator[Ro
         if safe
         else "There is no safe value here, and none is wanted.",
     )
+    kept = decision.kept
+    observes = decision.event.would is not None
+    yield Row(
+        part="E",
+        number=19,
+        codes=KEPT_CODES,
+        state="does_not_apply" if kept is None else "would_be_next" if observes else "applies",
+        sentence="No change of what it is told waits for a person."
+        if kept is None
+        else kept.sentence,
+    )
 
+
+KEPT_CODES: Final = ("change_held", HELD_CODE, UNFINISHED_CODE)
+"""What the change guard and a restore put in place of what the table says."""
 
 Looked = Callable[[Context], str]
 
@@ -294,6 +309,8 @@ LOOKED_AT: Final[dict[str, Looked]] = {
     "wave_not_open": _of_wave,
     "freeze": lambda _ctx: "No freeze is in force.",
     "breaker_open": lambda _ctx: "The breaker is closed.",
+    "change_held": lambda _ctx: "No change of it waits for a person.",
+    "restore_unfinished": lambda _ctx: "No restore of the log is unfinished.",
     "build_not_qualified": _of_keys,
     "build_suspect": _of_keys,
     "evidence_old": _of_age,

@@ -19,7 +19,12 @@ from smgate.domain.state_changes import Change
 
 SEEN: Final = (
     *(decisions.LeadershipTaken, decisions.NodeWentSilent, decisions.NodeReturned),
-    *(decisions.FleetUnreachable, decisions.FleetReachable),
+    *(
+        decisions.FleetUnreachable,
+        decisions.FleetReachable,
+        decisions.RulesChanged,
+        decisions.LogRestored,
+    ),
     rulings.NodeRetired,
 )
 """What a leader wrote down and did not decide."""

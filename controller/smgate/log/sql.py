@@ -168,6 +168,21 @@ class SqlStore(abc.ABC):
                 raise port.LogNotReadyError("The event log has no head row.")
             return int(taken)
 
+    def lease_lives(self, name: str) -> bool:
+        """True while somebody holds the lease."""
+        with self.database.statement() as connection:
+            row = connection.execute(
+                sa.select(tables.LEASE.c.expires_at_us).where(tables.LEASE.c.name == name)
+            ).scalar()
+            return row is not None and int(row) > self._now_us(connection)
+
+    def begin_incarnation(self, incarnation: str) -> None:
+        """From now on this is another log than the one its backup is of."""
+        with self.database.writing() as connection:
+            connection.execute(
+                sa.update(tables.LOG_HEAD).where(_HEAD.id == 1).values(incarnation=incarnation)
+            )
+
     def acquire_lease(self, name: str, *, holder: str, ttl_s: float) -> port.Lease | None:
         """See `port.Store.acquire_lease`."""
         with self.database.writing() as connection:

@@ -6,16 +6,18 @@ silence of a node asks for it, so waits and timers end when they would.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from smgate.clock import ManualClock
-from smgate.domain import commands
+from smgate.domain import commands, decisions, rules, unit_commands
+from smgate.domain.events import Event
 from smgate.domain.policy import Policy
 from smgate.domain.waits import SECOND_US
-from smgate.log import memory
-from smgate.scenario import document
-from smgate.service import appender, contacts, credentials, fold, handle, ingest, leader
+from smgate.log import memory, port
+from smgate.scenario import before, document, restored
+from smgate.service import appender, contacts, credentials, fold, handle, ingest, leader, records
 from smgate.wire import facts
 
 LEASE_S: Final = 2 * document.LATEST_S
@@ -65,32 +67,42 @@ class Core:
     def __init__(self, start_us: int, *, name: str, first_policy: Policy | None = None) -> None:
         """`first_policy`: what the log begins with; None is the shipped one."""
         self.clock: Final = ManualClock(start_us)
-        self.store: Final = memory.MemoryStore(clock_us=self.clock.now_us, incarnation=name)
-        self.folder: Final = fold.Folder(self.store)
         self.heard: Final = Heard(self.clock)
         self._name: Final = name
-        self._log: Final = appender.Appender(self.store, writer=name)
-        self._commands: Final = handle.Commands(self._log, folder=self.folder, clock=self.clock)
-        self._leader: Final = leader.Leader(
-            self.store,
+        self._first_policy: Final = first_policy
+        self._open(memory.MemoryStore(clock_us=self.clock.now_us, incarnation=name))
+        self._sequences: Final[dict[str, int]] = {}
+        self._held_before: dict[str, facts.DirectiveHeld] = {}
+        self._sent: Final[dict[str, list[port.NewRecord]]] = {}
+        self.away_since_us: int | None = None
+
+    def _open(self, store: memory.MemoryStore) -> None:
+        """A controller starts on a log."""
+        self.store = store
+        self.folder = fold.Folder(store)
+        self._log = appender.Appender(store, writer=self._name)
+        self._commands = handle.Commands(self._log, folder=self.folder, clock=self.clock)
+        self._leader = leader.Leader(
+            store,
             folder=self.folder,
             heard=self.heard,
             clock=self.clock,
-            holder=name,
+            holder=self._name,
             lease_ttl_s=LEASE_S,
             tick_s=LEASE_S,
             sense_s=0.0,
-            first_policy=first_policy,
+            first_policy=self._first_policy,
         )
-        self._sequences: Final[dict[str, int]] = {}
-        self.away_since_us: int | None = None
 
     def report(self, node: str, told: Sequence[facts.Payload]) -> None:
         """A node reports facts at once; it is connected from then on."""
-        outbox = f"{self._name}-{node}"
         self.heard.connect(node)
+        self.send_again(node)
         made = []
         for fact in told:
+            # Launches are the launch gate's own to tell: they come from another outbox.
+            gate = isinstance(fact, facts.LaunchPlanned)
+            outbox = f"{self._name}-{node}{'-gate' if gate else ''}"
             self._sequences[outbox] = self._sequences.get(outbox, 0) + 1
             made.append(
                 ingest.record(
@@ -101,7 +113,40 @@ class Core:
                     occurred_at_us=self.clock.now_us(),
                 )
             )
-        self._log.append(made, gapless=True)
+        self._log.append(made)
+        self._sent.setdefault(node, []).extend(made)
+
+    def restore(self, age_us: int) -> list[str]:
+        """A backup of that age is put back; the connected nodes, which are heard again from now on."""
+        self._leader.hand_over()
+        before, held = self.store, self.folder.book
+        self.folder.catch_up()
+        self._open(restored.copy(before, until_us=self.clock.now_us() - age_us, clock=self.clock))
+        at = self.store.head()
+        event = decisions.LogRestored(
+            before=before.head().incarnation, incarnation=at.incarnation, reason="A scenario."
+        )
+        self._record([event])
+        connected = [node for node in sorted(self._sent) if self.heard.connected(node)]
+        self._held_before = {node: restored.held(held, node, before, at) for node in self._sent}
+        return connected
+
+    def send_again(self, node: str) -> None:
+        """After a restore: a node sends what it kept, and then says what it was told before."""
+        said = self._held_before.pop(node, None)
+        if said is not None:
+            self._log.append(restored.kept(self._sent[node]))
+            self.report(node, [said])
+
+    def _record(self, events: Sequence[Event]) -> None:
+        made = records.of_events(
+            events,
+            stream=records.CONTROLLER,
+            first_version=self.store.stream_version(records.CONTROLLER) + 1,
+            actor=records.CONTROLLER,
+            at_us=self.clock.now_us(),
+        )
+        self._log.append(made)
 
     def command(
         self,
@@ -148,6 +193,37 @@ class Core:
     def come_back(self) -> None:
         """Somebody leads again, from the next `settle`."""
         self.away_since_us = None
+
+    def led_before(self, former: before.RulesBefore) -> None:
+        """A release with other rules led until now, and had told this; then it went.
+
+        Raises:
+            RejectedError: `unknown_unit`, `ambiguous_unit`.
+        """
+        with self.folder.at_head() as fleet:
+            now_us = self.clock.now_us()
+            events: list[Event] = [
+                decisions.LeadershipTaken(
+                    epoch=fleet.epoch, holder=self._name, away_us=0, rules_version=former.version
+                )
+            ]
+            for told in former.told:
+                unit = unit_commands.find_unit(fleet, told.unit)
+                events.append(
+                    dataclasses.replace(
+                        rules.decide_unit(fleet, unit.id, now_us).event,
+                        form="untouched" if told.value is None else "append",
+                        value=told.value,
+                        code=told.code,
+                        sentence=f"Rules {former.version} said so.",
+                        also=(),
+                        would=None,
+                        launch_ids=(),
+                        rules_version=former.version,
+                    )
+                )
+        self._leader.hand_over()
+        self._record(events)
 
     def settle(self) -> None:
         """Let the leader do all that is to be done now."""

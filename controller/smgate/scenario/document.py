@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 import msgspec
 
 from smgate.domain import commands, policy as policies
-from smgate.scenario import yaml_lines
+from smgate.scenario import before, yaml_lines
 from smgate.service import refusal, strict
 from smgate.wire import facts
 from smgate.wire.base import Name
@@ -113,6 +113,19 @@ class ControllerStep(Step, kw_only=True):
     controller: Literal["away", "back"]
 
 
+class RulesStep(Step, kw_only=True):
+    """Another release led until now; this one takes over."""
+
+    rules: before.RulesBefore
+
+
+class RestoreStep(Step, kw_only=True):
+    """A backup of the log is put back. Connected nodes send again what they kept."""
+
+    restore: At
+    """How old the backup is."""
+
+
 class LookStep(Step, kw_only=True):
     """Nothing happens; the output shows how things stand."""
 
@@ -126,6 +139,8 @@ KINDS: Final[dict[str, type[Step]]] = {
     "connect": ConnectStep,
     "disconnect": DisconnectStep,
     "controller": ControllerStep,
+    "rules": RulesStep,
+    "restore": RestoreStep,
     "look": LookStep,
 }
 """The field that says what a step is."""
@@ -257,6 +272,8 @@ def _step(item: object, index: int, lines: Lines, *, version: int) -> Planned:
     step: Step = _convert(item, KINDS_OF[version][given[0]], path, lines)
     try:
         at_us = duration_us(step.at)
+        if isinstance(step, RestoreStep):
+            duration_us(step.restore)
     except ValueError as error:
         raise ScenarioError(str(error), line=_line(lines, (*path, "at"))) from error
     if isinstance(step, LookStep) and not step.look:

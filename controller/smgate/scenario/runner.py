@@ -9,11 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from smgate.domain import commands
+from smgate.domain.errors import RejectedError
 from smgate.domain.policy import Policy
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso
 from smgate.log import port, verify
-from smgate.scenario import core, document, snapshot
+from smgate.scenario import before, core, document, snapshot
 from smgate.scenario.document import Planned, Scenario, ScenarioError
 from smgate.service.refusal import RefusedError
 
@@ -29,7 +30,7 @@ class Run:
             first_policy=document.of_version_1(Policy()) if scenario.version == 1 else None,
         )
         self.named: Final[dict[str, str]] = {}
-        self.snapshots: Final = snapshot.Snapshots()
+        self.snapshots = snapshot.Snapshots()
         self.moments: Final[list[dict[str, Any]]] = []
         self.shown_position = 0
 
@@ -69,12 +70,17 @@ class Run:
                 return self._command(planned, planned.step)
             case document.ConnectStep(connect=node):
                 self.core.heard.connect(node)
+                self.core.send_again(node)
             case document.DisconnectStep(disconnect=node):
                 self.core.heard.disconnect(node)
             case document.ControllerStep(controller="away"):
                 self.core.go_away()
             case document.ControllerStep():
                 self.core.come_back()
+            case document.RulesStep(rules=former):
+                return self._rules(planned, former)
+            case document.RestoreStep(restore=age):
+                self._restore(document.duration_us(age))
             case _:  # a look
                 pass
         return None
@@ -97,12 +103,22 @@ class Run:
                 accept = commands.AcceptChange(change=waits, reason=command.reason)
                 self.core.command(accept, by=step.accepted_by, role="approver")
         except RefusedError as error:
-            return {
-                "line": planned.line,
-                "code": error.code,
-                "message": error.message,
-                "next_step": error.next_step,
-            }
+            return _refused(planned, error)
+        return None
+
+    def _restore(self, age_us: int) -> None:
+        connected = self.core.restore(age_us)
+        self.shown_position = self.core.store.head().position - 1
+        self.snapshots = snapshot.Snapshots()
+        self.core.settle()
+        for node in connected:
+            self.core.send_again(node)
+
+    def _rules(self, planned: Planned, former: before.RulesBefore) -> dict[str, Any] | None:
+        try:
+            self.core.led_before(former)
+        except RejectedError as error:
+            return _refused(planned, error)
         return None
 
     def _show_stop(self) -> None:
@@ -132,6 +148,15 @@ class Run:
             found.extend(page)
             self.shown_position = page[-1].position
         return found
+
+
+def _refused(planned: Planned, error: RefusedError | RejectedError) -> dict[str, Any]:
+    return {
+        "line": planned.line,
+        "code": error.code,
+        "message": error.message,
+        "next_step": error.next_step,
+    }
 
 
 def _event(record: port.StoredRecord) -> dict[str, Any]:

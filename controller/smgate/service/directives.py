@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import decisions, readings
+from smgate.domain import decisions, readings, restoring
 from smgate.domain.state import Fleet, Rank, UnitLaunch
 from smgate.service import fold, refusal, signing
 from smgate.wire import base, directive
@@ -41,6 +41,14 @@ class Directives:
         # It holds more than this process knows: look whether the log went on, or was restored.
         self._folder.catch_up()
         return self.generation(node) != generation
+
+    def may_be_told(self, node: str, incarnation: str) -> bool:
+        """True unless the node follows a log that this one was restored from and must be heard first.
+
+        It says what it was told there, and that is decided on.
+        """
+        with self._folder.at_head() as fleet:
+            return incarnation == self._folder.incarnation or restoring.may_be_told(fleet, node)
 
     def build(self, node: str) -> directive.SignedDirective:
         """The node's directive, signed."""

@@ -36,6 +36,7 @@ DOMAIN_OF: Final[dict[type, type]] = {
     wire_facts.GapNoticed: domain_facts.GapNoticed,
     wire_facts.DrainHookEnded: domain_facts.DrainHookEnded,
     wire_facts.GoldenFinished: domain_facts.GoldenFinished,
+    wire_facts.DirectiveHeld: domain_facts.DirectiveHeld,
 }
 """What is sent, and what is stored of it. Two classes, so that wire and store can change apart."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from smgate.clock import Clock
-from smgate.domain import decisions, genesis, planner, policy, rules, sensing
+from smgate.domain import decisions, genesis, planner, policy, rules, sensing, shadow
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.log import port
@@ -214,9 +214,10 @@ class Leader:
             )
         ]
         with self._folder.at_head() as fleet:
+            now_us = self._now(term, fleet)
             if not fleet.events_total["PolicyPublished"]:
                 first.extend(genesis.events(self._first_policy))
-            now_us = self._now(term, fleet)
+            first.extend(shadow.on_new_rules(fleet, version=rules.RULES_VERSION, now_us=now_us))
         self._append(term, first, now_us)
         log.info("Leading in epoch %d after %.1f s without a leader.", epoch, away_us / SECOND_US)
         return term

@@ -1,7 +1,7 @@
 """Enrolment, the launch question and its answer, and the signed directive.
 
 Paths: `POST /v1/agent/enroll`, `POST /v1/agent/launch`, `GET /v1/agent/launch/{launch_id}?wait=S`,
-`GET /v1/agent/directive?generation=G&wait=S`.
+`GET /v1/agent/directive?generation=G&incarnation=I&wait=S`: I is of the log that is followed.
 """
 
 from __future__ import annotations
@@ -112,6 +112,13 @@ class SignedDirective(Message, frozen=True, kw_only=True):
 
     signed: str
     signature: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{128}$(?!\n)")]
+
+
+class LogRestored(Message, frozen=True, kw_only=True):
+    """Answer 409 to the question for a directive: say what you hold (`directive_held`), ask again."""
+
+    wire_version: Literal[1] = WIRE_VERSION
+    restored_as: Name
 
 
 class LaunchRequest(Message, frozen=True, kw_only=True):

@@ -269,6 +269,24 @@ class GoldenFinished(Message, frozen=True, kw_only=True, tag="golden_finished"):
     mismatches: Count
 
 
+class HeldUnit(Message, frozen=True, kw_only=True):
+    """What a node was told of one unit."""
+
+    unit: Name
+    form: Literal["append", "untouched", "keep"]
+    value: Runner | None = None
+    code: Code
+
+
+class DirectiveHeld(Message, frozen=True, kw_only=True, tag="directive_held"):
+    """Asked after a restore: what the node was told by the log that it followed until then."""
+
+    restored_as: Name
+    incarnation: Name
+    generation: Count
+    units: tuple[HeldUnit, ...] = ()
+
+
 Payload = (
     NodeReported
     | LaunchPlanned
@@ -284,6 +302,7 @@ Payload = (
     | GapNoticed
     | DrainHookEnded
     | GoldenFinished
+    | DirectiveHeld
 )
 """Closed list of facts a node may report; the JSON key `type` tells them apart."""
 

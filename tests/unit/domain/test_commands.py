@@ -44,6 +44,7 @@ def every_command():
         "fleet_expect": fleet_asks.ExpectFleet(
             nodes=(rulings.ExpectedNode(name="a", sm="10.7"),), reason="r"
         ),
+        "db_restore_finish": fleet_asks.FinishRestore(reason="r"),
         "unit_exclude": commands.ExcludeUnit(unit="a", reason="r"),
         "unit_include": commands.IncludeUnit(unit="a", reason="r"),
         "unit_pin": commands.PinUnit(unit="a", direction="on", reason="r"),
@@ -69,6 +70,7 @@ def every_command():
 
 
 WIDENS = {
+    "db_restore_finish",
     "gate_publish",
     "gate_mode",
     "gate_enable",
