@@ -154,11 +154,6 @@ def _overrides(look: Look) -> list[Event]:
     return shadow.limited(look.fleet, found, look.now_us)
 
 
-def _starts(look: Look) -> list[Event]:
-    found = grants.starts(look.fleet, look.units, look.now_us)
-    return shadow.limited(look.fleet, found, look.now_us)
-
-
 def _has_place(fleet: Fleet, event: decisions.OverrideSet, flying: dict[str, int]) -> bool:
     """False if others that start at this moment took the last places: it is decided after them."""
     unit = fleet.units[event.unit]
@@ -241,7 +236,9 @@ STAGES: tuple[Stage, ...] = (
     _judgements,
     _advances,
     lambda look: evidence.asks(look.fleet, look.units, look.now_us),
-    _starts,
+    lambda look: shadow.limited(
+        look.fleet, grants.starts(look.fleet, look.units, look.now_us), look.now_us
+    ),
     _overrides,
     lambda look: shadow.after_restore(look.fleet, look.now_us),
     _drains,

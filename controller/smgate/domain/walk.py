@@ -215,7 +215,7 @@ def _of_value(decision: rules.Decision, found: Answer, end: _End) -> Iterator[Ro
     yield Row(
         part="E",
         number=19,
-        codes=KEPT_CODES,
+        codes=KEPT_CODES if kept is None else (kept.code,),
         state="does_not_apply" if kept is None else "would_be_next" if observes else "applies",
         sentence="No change of what it is told waits for a person."
         if kept is None
