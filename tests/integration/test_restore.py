@@ -56,6 +56,9 @@ class Site:
         for suffix in ("-wal", "-shm"):
             self.file.with_name(self.file.name + suffix).unlink(missing_ok=True)
         self.file.write_bytes(copy.read_bytes())
+        with contextlib.closing(sqlite3.connect(self.file)) as db:
+            db.execute("UPDATE lease SET expires_at_us = 1")  # it ran out hours ago
+            db.commit()
 
     def _http(self, method, path, who, **options):
         with httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30) as http:
