@@ -28,6 +28,8 @@ GIVEN_BY = {
     "unit_excluded": {"unit exclude"},
     "unit_included": {"unit include"},
     "node_retired": {"node retire"},
+    "fleet_expected": {"fleet expect"},
+    "restore_finished": {"db restore-finish"},
     "pin_set": {"unit pin"},
     "pin_removed": {"unit unpin"},
     "flag_adopted": {"unit adopt-flag"},
@@ -61,7 +63,6 @@ NO_EVENT = {
     "unit_retired": "machines retire (`node retire`); a unit is gone with its last one",
     "credential_issued": "tokens are kept beside the log: `token issue`",
     "credential_revoked": "tokens are kept beside the log: `token revoke`",
-    "fleet_expected": "not in this release",
     "fact_redacted": "not in this release",
 }
 """Rulings that one may look for and that are none, and why."""
