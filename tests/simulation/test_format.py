@@ -178,7 +178,8 @@ def test_what_is_wrong_is_said_with_its_line(before: str, after: str, says: str 
     text = _spoil(before, after)
     if after.startswith("sm: blackwell, mode"):  # what a command means is decided, not read
         [refused] = runner.run_text(text)["times"][0]["refused"]
-        assert (refused["code"], refused["line"]) == ("bad_sm", 4)
+        first_step = CANARY.count("\n", 0, CANARY.index("- at: 0")) + 1
+        assert (refused["code"], refused["line"]) == ("bad_sm", first_step)
         return
     error = _error(text)
     place = CANARY.index(before)

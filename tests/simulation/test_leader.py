@@ -30,11 +30,11 @@ from smgate.wire import facts as wire_facts
 INCIDENTS = Path(__file__).parent / "scenarios"
 TOLD = [
     "first_canary",
-    "one_node_is_broken",
+    "node_fault_that_is_not_the_builds",
     "wrong_kernel",
     "late_rank",
     "gather_deadline",
-    "controller_away_for_a_week",
+    "controller_away_for_a_weekend",
     "breaker",
     "adopted",
 ]

@@ -18,7 +18,8 @@ def test_a_scenario_goes_as_its_transcript_tells(
     scenario: Path, request: pytest.FixtureRequest
 ) -> None:
     result = runner.run_file(scenario)
-    told = rendering.transcript(result)
+    steps = rendering.steps_of(scenario.read_text(encoding="utf-8"))
+    told = rendering.transcript(result, steps)
     expected = scenario.with_suffix(".out")
     if request.config.getoption("--update-transcripts"):
         expected.write_text(told, encoding="utf-8")

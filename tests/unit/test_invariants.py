@@ -164,6 +164,67 @@ def own_approval(fleet):
     return rulings.RolloutApproved(rollout="r1", approver="alice", reason="r")
 
 
+def own_acceptance(fleet):
+    fleet.record(
+        rulings.ChangeAsked(command="freeze_lift", body={"id": "f"}, by="alice", reason="r"),
+        "operator:alice",
+    )
+    change = list(fleet.state.changes)[-1]
+    return rulings.ChangeAccepted(change=change, author="alice", accepted_by="alice", reason="r")
+
+
+def drain(fleet, name, **changes):
+    launch = fleet.unit(name).launch
+    made = decisions.DrainOrdered(
+        unit=fleet.id(name),
+        code="pinned_off",
+        sentence="s",
+        launch_ids=launch.launch_ids,
+        nodes=(name,),
+        timeout_s=1,
+        deadline_us=fleet.now_us,
+    )
+    return replace(made, **changes)
+
+
+def not_told_the_safe_value(fleet):
+    return drain(fleet, "a")
+
+
+def of_another_launch(fleet):
+    fleet.orders(commands.PinUnit(unit="a", direction="off", reason="r"))
+    return drain(fleet, "a", launch_ids=("older",))
+
+
+def off_the_target_already(fleet):
+    fleet.orders(commands.PinUnit(unit="a", direction="off", reason="r"))
+    fleet.restarts("a")
+    return drain(fleet, "a")
+
+
+def by_a_node_that_nobody_hears(fleet):
+    fleet.later(301, silent=["a"])
+    fleet.orders(commands.PinUnit(unit="a", direction="off", reason="r"))
+    return drain(fleet, "a")
+
+
+def one_too_many_down(fleet):
+    """Servers that their owners restart: the controller orders none of them itself."""
+    allowed = policy.Policy(min_gpu_sets=2, max_units_down=1, min_serving_share=0.0)
+    fleet.orders(commands.PublishPolicy(policy=allowed, reason="r"))
+    for name in ("a", "b"):
+        fleet.orders(commands.PinUnit(unit=name, direction="off", reason="r"))
+    fleet.record(drain(fleet, "a"), "controller")
+    return drain(fleet, "b")
+
+
+def too_few_left(fleet):
+    allowed = policy.Policy(min_gpu_sets=2, max_units_down=9, min_serving_share=0.9)
+    fleet.orders(commands.PublishPolicy(policy=allowed, reason="r"))
+    fleet.orders(commands.PinUnit(unit="a", direction="off", reason="r"))
+    return drain(fleet, "a")
+
+
 BROKEN = {
     "within_the_gate": [other_sm, mixed_sms, expert_parallel],
     "constructs": [dies_of_it],
@@ -185,7 +246,14 @@ BROKEN = {
         lambda fleet: ended_by(fleet, "pinned_off"),
         lambda fleet: ended_by(fleet, "self_test_failed"),
     ],
-    "two_people": [own_approval],
+    "two_people": [own_approval, own_acceptance],
+    "drained_onto_the_safe_value": [
+        not_told_the_safe_value,
+        of_another_launch,
+        off_the_target_already,
+        by_a_node_that_nobody_hears,
+    ],
+    "drains_within_the_budget": [one_too_many_down, too_few_left],
 }
 """Per invariant, how the last event of a history breaks it."""
 
@@ -211,7 +279,11 @@ def test_what_the_real_core_records_breaks_none(fleet):
     watched.settled(fleet.now_us)
     watched.same_as(fleet.state)
     assert watched.violations == []
-    assert set(watched.checks) >= set(BROKEN) - {"two_people"}
+    assert set(watched.checks) >= set(BROKEN) - {
+        "two_people",
+        "drained_onto_the_safe_value",
+        "drains_within_the_budget",
+    }
 
 
 def test_a_grant_that_goes_without_its_event_is_seen(fleet):

@@ -21,8 +21,8 @@ def _moment(moment: output.Row) -> list[str]:
     told = [f"{moment.get('at_s'):g} s  {output.text_of(moment.get('time'))}"]
     told += [f"  refused    {output.text_of(one)}" for one in moment.get("refused") or ()]
     told += [
-        f"  {output.text_of(one.get('position')):>8}  {output.text_of(one.get('type'))} "
-        f"({output.text_of(one.get('actor'))})"
+        f"  {output.text_of(one.get('position')):>8}  {output.text_of(one.get('actor'))}: "
+        f"{output.text_of(one.get('says'))}"
         for one in moment.get("events") or ()
     ]
     overrides: dict[str, Any] = moment.get("overrides") or {}

@@ -74,7 +74,8 @@ def fleet(
         str,
         typer.Option(
             metavar="NAMES",
-            help="What may go wrong: `all`, `none`, or some of: away, bf16, broken, crash, driver, hang, image, late, people, silence, wrong.",
+            help="What may go wrong: `all`, `none`, or some of: away, bf16, broken, crash, driver, "
+            "hang, image, late, lost, people, reimage, silence, wrong.",
         ),
     ] = "all",
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,

@@ -142,7 +142,9 @@ def _decided_within_s(fleet: Fleet, launch: UnitLaunch) -> int:
 
 
 def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
-    """What one unit waits for."""
+    """What one unit waits for. One that is gone waits for nothing."""
+    if not unit.live:
+        return
     policy = fleet.policy
     launch = unit.launch
     if launch is not None and launch.decided is None:
@@ -177,7 +179,7 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
     if unit.grant is None:
         return
     grant = readings.grant_in_force(fleet, unit)
-    if grant is not None and unit.live and not exposure.runs_target(fleet, unit):
+    if grant is not None and not exposure.runs_target(fleet, unit):
         yield _wait(
             fleet,
             now_us,

@@ -13,8 +13,8 @@ from smgate.domain.errors import RejectedError
 from smgate.domain.policy import Policy
 from smgate.domain.waits import SECOND_US
 from smgate.domain.why import iso
-from smgate.log import port, verify
-from smgate.scenario import before, core, document, snapshot
+from smgate.log import codec, port, verify
+from smgate.scenario import before, core, document, snapshot, telling
 from smgate.scenario.document import Planned, Scenario, ScenarioError
 from smgate.service.refusal import RefusedError
 
@@ -165,6 +165,7 @@ def _event(record: port.StoredRecord) -> dict[str, Any]:
         "position": record.position,
         "type": record.type,
         "actor": record.actor,
+        "says": telling.says(codec.recorded(record).event),
         "event": payload,
     }
 

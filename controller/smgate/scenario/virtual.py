@@ -41,7 +41,9 @@ FAULTS: Final = (
     "hang",
     "image",
     "late",
+    "lost",
     "people",
+    "reimage",
     "silence",
     "wrong",
 )
@@ -67,6 +69,8 @@ class Machine:
     rack: str
     pool: bool
     build: facts.Build
+    gpu: str
+    """The UUID of its GPUs, taken as one: it stays when the host gets another name."""
     broken: bool = False
     connected: bool = True
     waiting: list[facts.Payload] = field(default_factory=list)
@@ -74,7 +78,7 @@ class Machine:
     @property
     def gpus(self) -> tuple[facts.Gpu, ...]:
         """Its GPUs as one set of one."""
-        return (facts.Gpu(uuid=f"GPU-{self.name}", sm=self.sm),)
+        return (facts.Gpu(uuid=self.gpu, sm=self.sm),)
 
     def reported(self) -> facts.NodeReported:
         """What its agent says of it."""
@@ -83,7 +87,7 @@ class Machine:
             gpus=self.gpus,
             driver_version=self.build.driver_version,
             rack=self.rack,
-            chassis=f"chassis-{self.name}",
+            chassis=f"chassis-{self.gpu}",
             pool=self.pool,
         )
 
@@ -99,6 +103,8 @@ class World:
         self.machines: Final[list[Machine]] = []
         self.wrong: Final[set[str]] = set()
         """FlashInfer versions whose kernel is wrong on SM107: only a check or a crash shows it."""
+        self.unseen: Final[set[str]] = set()
+        """Those of them that every self-test passes: only serving shows it."""
         self.counts: Final[Counter[str]] = Counter()
         self.lines: Final[list[str]] = []
         self.exposure: Final[list[dict[str, int]]] = []
@@ -164,9 +170,13 @@ class World:
         self._settle()
         return True
 
+    def unit_of(self, launch_id: str) -> str:
+        """The unit of a launch that smgate has heard of; empty if it has not."""
+        return self.fleet.launch_units.get(launch_id, "")
+
     def told_otherwise(self, launch_id: str, told: str | None) -> bool:
         """True if the next start of this server would have another value than it runs with."""
-        unit = self.fleet.units.get(self.fleet.launch_units.get(launch_id, ""))
+        unit = self.fleet.units.get(self.unit_of(launch_id))
         override = unit.override if unit is not None else None
         return override is not None and override.form == "append" and override.value != told
 
@@ -238,6 +248,10 @@ class World:
                 self.counts["grants"] += 1
                 unit = self.fleet.units[granted.unit]
                 self.counts["grants_on_wrong_kernels"] += self._runs_wrong(unit)
+            case decisions.DrainOrdered():
+                self.counts["drains"] += 1
+            case decisions.DrainFailed():
+                self.counts["drains_failed"] += 1
             case decisions.GrantEnded():
                 self.counts["grants_ended"] += 1
             case decisions.OverrideSet():

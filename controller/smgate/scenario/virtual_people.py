@@ -11,6 +11,7 @@ from smgate.domain import commands, decider, policy, readings, waits
 from smgate.domain.policy import KIMI_K3
 from smgate.domain.waits import Wait
 from smgate.scenario.virtual import DAY, HOUR, Actor, Machine, Spec, World
+from smgate.scenario.virtual_machines import lost_outboxes, reimages
 from smgate.scenario.virtual_servers import GOOD, Server, life, populate
 
 PEOPLE: Final = ("dora", "emil", "fay")
@@ -100,7 +101,7 @@ def _ruling(world: World, key: str) -> commands.Command | None:
     )
     if not failed:
         return None
-    broken = {f"GPU-{machine.name}" for machine in world.machines if machine.broken}
+    broken = {machine.gpu for machine in world.machines if machine.broken}
     gpus = world.rng.choice(failed)
     ruling = "node_fault" if broken.intersection(gpus) else "confirmed"
     return commands.RuleBuild(
@@ -251,7 +252,10 @@ def images(world: World, servers: list[Server]) -> Actor:
         version = f"0.7.{number}"
         if world.may("wrong") and world.rng.random() < 0.5:  # noqa: PLR2004  every second one
             world.wrong.add(version)
+            if world.rng.random() < 0.3:  # noqa: PLR2004  the worse ones
+                world.unseen.add(version)
         wrong = " with a wrong kernel that nobody knows of" if version in world.wrong else ""
+        wrong += ", and that every self-test passes" if version in world.unseen else ""
         some = [m for m in world.machines if m.pool or world.rng.random() < 0.5]  # noqa: PLR2004
         world.tell(f"-- {len(some)} machines get FlashInfer {version}{wrong}.")
         _install(servers, some, flashinfer_version=version)
@@ -313,6 +317,8 @@ def play(spec: Spec) -> World:
         ("image", images(world, servers)),
         ("bf16", bad_recipes(world, servers)),
         ("broken", broken_machines(world)),
+        ("reimage", reimages(world, servers)),
+        ("lost", lost_outboxes(world, servers)),
     ):
         if world.may(fault):
             world.start(actor)

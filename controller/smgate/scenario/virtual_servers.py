@@ -48,6 +48,12 @@ class Server:
     config_ignored: bool = False
     """What is appended never reaches SGLang."""
     restart: bool = False
+    renamed: str | None = None
+    """The new name of its machine, from its next start on."""
+    hook: bool = False
+    """Its machines' agents restart it when they are told to; else its owner does when it suits."""
+    hooked: int = 0
+    """The order that its hook ran for last."""
     number: int = 0
     told: str | None = None
     held: dict[str, str | None] = field(default_factory=dict)
@@ -73,6 +79,7 @@ class Server:
             model=K3,
             build=machine.build,
             layout=LAYOUT,
+            restarter="hook" if self.hook else "external",
         )
 
     def changed(self, rank: int, state: State, exit_code: int | None = None) -> facts.Payload:
@@ -98,6 +105,10 @@ def life(world: World, server: Server) -> Actor:
         world.report(machine, machine.reported())
     deaths = 0
     while True:
+        if server.renamed is not None:
+            world.core.heard.disconnect(server.machines[0].name)
+            server.machines[0].name, server.renamed = server.renamed, None
+            world.report(server.machines[0], server.machines[0].reported())
         server.number += 1
         server.restart = False
         yield from _asks(world, server)
@@ -159,7 +170,7 @@ def _applied(
 
 
 def _checked(world: World, server: Server, machine: Machine) -> list[facts.Payload]:
-    wrong = machine.broken or machine.build.flashinfer_version in world.wrong
+    wrong = machine.broken or machine.build.flashinfer_version in world.wrong - world.unseen
     return [
         facts.CheckFinished(
             check=check,
@@ -167,7 +178,7 @@ def _checked(world: World, server: Server, machine: Machine) -> list[facts.Paylo
             reason="cosine_too_low" if wrong and check == "moe_mxfp4" else "ok",
             sm=machine.sm,
             gpu_uuids=tuple(gpu.uuid for gpu in machine.gpus),
-            chassis=f"chassis-{machine.name}",
+            chassis=f"chassis-{machine.gpu}",
             build=machine.build,
             layout=LAYOUT,
             a2a=server.a2a or "none",
@@ -249,6 +260,8 @@ def _serves(world: World, server: Server, resolved: upstream.Resolution) -> Acto
                 failures=1000 if wrong else rng.randrange(3),
             )
             world.report(first, interval)
+        if _drains(world, server):
+            break
         if world.may("crash") and rng.random() < 0.001:  # noqa: PLR2004  once in three weeks
             for rank, machine in enumerate(server.machines):
                 world.report(machine, server.changed(rank, "exited", 1))
@@ -263,6 +276,23 @@ def _serves(world: World, server: Server, resolved: upstream.Resolution) -> Acto
         world.report(machine, server.changed(rank, "exited", 0))
 
 
+def _drains(world: World, server: Server) -> bool:
+    """Run the drain hook once if smgate ordered a restart; True if the server is to end now."""
+    unit = world.unit_of(server.launch_id(server.machines[0]))
+    drain = world.fleet.drains.get(unit)
+    connected = all(machine.connected for machine in server.machines)
+    if drain is None or not server.hook or not connected or drain.order == server.hooked:
+        return False
+    server.hooked = drain.order
+    ends = world.rng.choices(["succeeded", "failed", "no word"], [90, 7, 3])[0]
+    if ends == "no word" and world.may("hang"):
+        return False
+    outcome: Literal["succeeded", "failed"] = "failed" if ends == "failed" else "succeeded"
+    ended = facts.DrainHookEnded(order=drain.order, unit=unit, outcome=outcome)
+    world.report(server.machines[0], ended)
+    return outcome == "succeeded"
+
+
 def populate(world: World) -> list[Server]:
     """Machines in racks of eight, and the servers over them: mostly one machine of SM107 each."""
     rng, nodes = world.rng, world.spec.nodes
@@ -275,7 +305,7 @@ def populate(world: World) -> list[Server]:
         sm = "10.7" if is_pool else rng.choice(sms)
         wide = 1 if is_pool else rng.choices([1, 2, 3], [85, 10, 5])[0]
         made = [
-            Machine(f"n{n:03}", sm, f"rack-{n // 8 + 1}", is_pool, GOOD)
+            Machine(f"n{n:03}", sm, f"rack-{n // 8 + 1}", is_pool, GOOD, f"GPU-{n:03}")
             for n in range(number, min(nodes, number + wide))
         ]
         world.machines.extend(made)
@@ -285,6 +315,7 @@ def populate(world: World) -> list[Server]:
                 made,
                 name=f"k3-{number:03}" if len(made) > 1 else None,
                 a2a="deepep" if deepep else None,
+                hook=rng.random() < 0.6,  # noqa: PLR2004  most
             )
         )
     return servers

@@ -65,3 +65,11 @@ def test_only_an_ephemeral_machine_retires_itself_after_a_day_of_silence(fleet, 
     assert not fleet.state.nodes["a"].retired
     fleet.later(1, silent=["a"])
     assert fleet.state.nodes["a"].retired is gone
+
+
+def test_what_is_gone_waits_for_nothing(fleet):
+    fleet.launch("a", nnodes=2, node_rank=0, unit_name="pair")
+    assert [wait.code for wait in fleet.waits] == ["unit_launch"]
+    retire(fleet, "a")
+    fleet.later(60)
+    assert fleet.waits == ()
