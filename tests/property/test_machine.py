@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests import given
 from tests.property import histories, watched
+from tests.property.machine_more import More
 
 from smgate.domain import commands, decisions, facts, planner, policy, rules, values, walk
 
@@ -43,7 +44,7 @@ runners = st.sampled_from([given.TARGET, "marlin", "auto", "triton"])
 rollouts = st.sampled_from(["r1", "r2", "r3"])
 
 
-class Fleet(RuleBasedStateMachine):
+class Fleet(More):
     """A small fleet: three SM107, one each of SM103, SM90 and SM80, a server over two nodes, a pool."""
 
     def __init__(self):
@@ -351,13 +352,10 @@ class Fleet(RuleBasedStateMachine):
             ordered_us = self.fleet.state.led_us(self.fleet.now_us) - drain.since_led_us
             assert drain.failed is not None or ordered_us < drain.timeout_s * 1_000_000
 
-    @invariant()
-    def every_wait_has_an_owner_and_a_next_step(self):
-        assert all(wait.owner and wait.next_step and wait.sentence for wait in self.fleet.waits)
-
     def teardown(self):
         self.every_walk_names_the_rule_that_decided()
         histories.recomputes(self.fleet.history)
+        histories.plans_again(self.fleet.history)
         histories.replays(self.fleet.history, self.fleet.now_us)
 
     def every_walk_names_the_rule_that_decided(self):

@@ -15,6 +15,7 @@ from smgate.domain import (
     readings,
     windows,
 )
+from smgate.scenario import invariants
 
 ENDS = {
     "pinned_off",
@@ -88,6 +89,8 @@ class Watched(given.Fleet):
         super().__init__(**numbers)
 
     def record(self, event, actor):
+        for name, wrong in invariants.of_event(self.state, event):
+            assert wrong is None, f"{name}: {wrong}"
         if isinstance(event, decisions.Granted):
             self._may_start(event)
         if isinstance(event, decisions.WaveOpened | decisions.WaveJoined):
