@@ -27,6 +27,7 @@ from smgate.domain import (
     keys,
     planner,
     policy,
+    rules,
     sensing,
     state,
     unit_commands,
@@ -150,7 +151,10 @@ class Fleet(given_people.People):
         self.now_us += away_us
         self.record(
             decisions.LeadershipTaken(
-                epoch=self.state.epoch + 1, holder="c1", away_us=away_us, rules_version="1"
+                epoch=self.state.epoch + 1,
+                holder="c1",
+                away_us=away_us,
+                rules_version=rules.RULES_VERSION,
             ),
             "controller",
         )

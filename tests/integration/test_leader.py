@@ -13,7 +13,7 @@ import pytest
 from tests import controller_bench as cb
 
 from smgate import bootstrap, clock as clocks
-from smgate.domain import decisions, shipped_issues
+from smgate.domain import decisions, rules, shipped_issues
 from smgate.log import memory, port, verify
 from smgate.service import contacts, fold, leader, records, service as services
 
@@ -76,7 +76,9 @@ def test_the_first_leader_begins_the_log_with_what_is_shipped(pair: Pair) -> Non
     types = [record.type for record in pair.store.read(after=0)]
     assert types[:3] == ["leadership_taken", "gate_published", "policy_published"]
     assert types[3:] == ["issue_published"] * len(shipped_issues.ALL)
-    assert pair.taken() == [{"epoch": 1, "holder": "first", "away_us": 0, "rules_version": "1"}]
+    assert pair.taken() == [
+        {"epoch": 1, "holder": "first", "away_us": 0, "rules_version": rules.RULES_VERSION}
+    ]
 
 
 def test_a_later_leader_does_not_begin_it_again(pair: Pair) -> None:
@@ -89,7 +91,7 @@ def test_a_later_leader_does_not_begin_it_again(pair: Pair) -> None:
         "epoch": 2,
         "holder": "second",
         "away_us": 0,
-        "rules_version": "1",
+        "rules_version": rules.RULES_VERSION,
     }
 
 

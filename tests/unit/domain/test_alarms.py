@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import alarms, commands, decisions, facts, sensing, values
+from smgate.domain import alarms, commands, decisions, facts, rules, sensing, values
 
 CODES_OF_THE_DESIGN = {
     "memory_fallback",
@@ -204,7 +204,7 @@ def test_a_node_is_silent_after_its_time_and_returns(fleet):
 def test_an_outage_of_the_controller_silences_nobody(fleet):
     fleet.now_us += 7 * 86400 * given.SECOND_US
     taken = decisions.LeadershipTaken(
-        epoch=2, holder="c2", away_us=7 * 86400 * given.SECOND_US, rules_version="1"
+        epoch=2, holder="c2", away_us=7 * 86400 * given.SECOND_US, rules_version=rules.RULES_VERSION
     )
     fleet.record(taken, "controller")
     assert sensing.sense(fleet.state, contacts={}, now_us=fleet.now_us) == ()

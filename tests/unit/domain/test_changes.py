@@ -4,7 +4,7 @@ import pytest
 from tests import given
 from tests.unit.domain.test_commands import every_command
 
-from smgate.domain import bodies, changes, commands, decisions, policy, rulings, waits
+from smgate.domain import bodies, changes, commands, decisions, policy, rules, rulings, waits
 
 HOUR = 3600
 HELD = decisions.ChangeHeld(
@@ -113,7 +113,7 @@ def test_what_was_asked_while_nobody_led_waits_from_when_somebody_leads():
     change = f"c{fleet.record(asked, 'operator:alice').position}"
     fleet.record(
         decisions.LeadershipTaken(
-            epoch=2, holder="c1", away_us=5 * HOUR * 1_000_000, rules_version="1"
+            epoch=2, holder="c1", away_us=5 * HOUR * 1_000_000, rules_version=rules.RULES_VERSION
         ),
         "controller",
     )

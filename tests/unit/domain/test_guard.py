@@ -8,6 +8,7 @@ from tests import given
 from smgate.domain import changes, commands, decisions, policy, rules, shadow, walk
 
 OLD = "0"
+OTHER = "another"
 
 
 def takes_over(fleet, version=rules.RULES_VERSION):
@@ -171,7 +172,7 @@ def test_a_value_that_sglang_would_not_start_with_is_not_kept(fleet):
 
 def test_going_back_to_the_rules_before_ends_what_they_do_not_say(fleet):
     told_before(fleet, "a", given.SAFE, "no_rollout")
-    (_, plan) = takes_over(fleet, "2")
+    (_, plan) = takes_over(fleet, OTHER)
     assert plan.units == (fleet.id("a"),)
     fleet.record(replace(fleet.override("a"), value=given.TARGET, code="granted"), "controller")
     takes_over(fleet)
@@ -183,7 +184,7 @@ def test_going_back_to_the_rules_before_ends_what_they_do_not_say(fleet):
 
 def test_a_third_version_of_the_rules_holds_anew(fleet):
     told_before(fleet, "a", given.SAFE, "no_rollout")
-    takes_over(fleet, "2")
+    takes_over(fleet, OTHER)
     takes_over(fleet)
     assert held(fleet) == [("no_cause", ["a"])]
     assert fleet.told("a") == ("append", given.SAFE, "no_rollout")

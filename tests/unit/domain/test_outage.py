@@ -25,7 +25,7 @@ def takes_over(fleet, *, after_s):
     fleet.contacts.clear()
     fleet.now_us += after_s * 1_000_000
     taken = decisions.LeadershipTaken(
-        epoch=2, holder="c2", away_us=after_s * 1_000_000, rules_version="1"
+        epoch=2, holder="c2", away_us=after_s * 1_000_000, rules_version=rules.RULES_VERSION
     )
     fleet.record(taken, "controller")
     fleet.later(0, silent=NAMES)
