@@ -13,7 +13,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus sglang-env sglang-env-all gate bench-decide walk ci clean
+	prometheus sglang-env sglang-env-all gate mutants bench-decide walk ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ sglang-env-all: sglang-env
 ready: lint types imports gate prometheus sglang-env
 
 ready-all: ready sglang-env-all
+
+mutants: setup ## Break the code line by line: every listed mutant must be killed by its test
+	@PYTHONPATH=. $(BIN)/python -m tests.mutants.run
 
 bench-decide: setup ## What deciding costs, as JSON lines (BENCH_NODES=1000,10000)
 	@PYTHONPATH=. $(BIN)/python -m tests.bench.decide

@@ -25,8 +25,8 @@ def is_target(fleet: Fleet, value: str | None) -> bool:
     return any(value == gate.target for gate in fleet.gates.values())
 
 
-def carefulness(fleet: Fleet, value: str | None) -> int:
-    """Nothing, then a safe value, then the target: the lower, the more careful."""
+def boldness(fleet: Fleet, value: str | None) -> int:
+    """Nothing, then a safe value, then the target: the higher, the less careful."""
     return 0 if value is None else 1 + is_target(fleet, value)
 
 
@@ -105,7 +105,7 @@ def instead(
         return None
     widens = is_target(ctx.fleet, value)
     if held.restored:
-        if carefulness(ctx.fleet, value) < carefulness(ctx.fleet, told.value):
+        if boldness(ctx.fleet, value) < boldness(ctx.fleet, told.value):
             return None
     elif not widens and (value, answer.code) != (held.after, held.after_code):
         return None

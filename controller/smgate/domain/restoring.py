@@ -44,7 +44,7 @@ def take_held(fleet: Fleet, recorded: Recorded, node: str, fact: DirectiveHeld) 
         differing.add(held.unit)
         told, before = unit.override.value, restore.careful.get(held.unit)
         least = told if before is None else before.value
-        if guard.carefulness(fleet, held.value) < guard.carefulness(fleet, least):
+        if guard.boldness(fleet, held.value) < guard.boldness(fleet, least):
             restore.careful[held.unit] = _careful(node, held, recorded)
     if differing:
         restore.unsettled[node] = differing
@@ -86,9 +86,7 @@ def instead(
     """What a unit gets in place of what the rules say while a restore leaves that in doubt."""
     fleet, unit = ctx.fleet, ctx.unit
     careful = fleet.restore.careful.get(unit.id)
-    if careful is not None and guard.carefulness(fleet, value) > guard.carefulness(
-        fleet, careful.value
-    ):
+    if careful is not None and guard.boldness(fleet, value) > guard.boldness(fleet, careful.value):
         return _careful_answer(ctx, answer, careful)
     if fleet.restore.finished or not guard.is_target(fleet, value):
         return None

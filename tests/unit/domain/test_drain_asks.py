@@ -134,3 +134,12 @@ def test_owners_who_restart_their_servers_are_counted_apart():
     accept(fleet)
     assert drains.orders(fleet) == []
     assert drains.waiting(fleet) == {"a": "unit owner", "b": "unit owner"}
+
+
+def test_the_last_server_of_its_sm_leaves_nobody_serving():
+    made = drains.fleet_on_target("a", "b")
+    made.instance("b", "exited", exit_code=0)
+    confirm(made)
+    (held,) = made.seen(decisions.ChangeHeld)
+    assert held.numbers["serving_share_at_least"] == 0
+    assert "while 0 of 2 go on serving" in held.would

@@ -67,6 +67,30 @@ def fleet():
 # New rules
 
 
+def test_new_rules_end_what_the_ones_before_held_and_no_other_change(fleet):
+    told_before(fleet, "a", given.SAFE, "no_rollout")
+    takes_over(fleet)
+    asked = commands.PinUnit(unit="b", direction="on", reason="r")
+    fleet.alone(asked)
+    takes_over(fleet, OTHER)
+    ends = {c.kind: c.ended for c in fleet.state.changes.values() if c.ended or c.kind == "asked"}
+    assert ends == {"held": "overtaken", "asked": None}
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "would"),
+    [
+        ("no_rollout", given.SAFE, "At the next start 1 unit would get the target."),
+        ("granted", given.TARGET, None),
+    ],
+)
+def test_what_new_rules_would_do_is_said_as_effects(fleet, code, value, would):
+    told_before(fleet, "a", value, code)
+    takes_over(fleet)
+    found = [c.would for c in fleet.state.changes.values() if c.kind == "held"]
+    assert found == ([] if would is None else [would])
+
+
 def test_a_leader_with_the_rules_of_the_one_before_says_nothing_about_them(fleet):
     assert takes_over(fleet) == ()
     assert takes_over(fleet) == ()

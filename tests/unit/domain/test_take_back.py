@@ -1,10 +1,12 @@
 """Decided, told, safe: three numbers of taking back, and what `drain ls` says of each server."""
 
+from dataclasses import replace
+
 import pytest
 from tests import given
 from tests.given_drains import fleet_on_target, hook_ends, pin_off
 
-from smgate.domain import commands, exposure, take_back
+from smgate.domain import commands, exposure, take_back, why
 
 
 def numbers(fleet, **held):
@@ -112,3 +114,22 @@ def test_one_that_waits_for_an_answer_names_the_change():
     assert row["next_step"] == f"smgate change show {change}"
     fleet.orders(commands.WithdrawChange(change=change, reason="tonight they serve"))
     assert rows(fleet)["a"]["restart"] == "waits: declined"
+
+
+def test_since_when_a_server_is_taken_back_is_said_to_the_second():
+    fleet = fleet_on_target("a")
+    pin_off(fleet, "a")
+    at_us = fleet.now_us
+    fleet.later(90)
+    assert rows(fleet)["a"]["since"] == why.iso(at_us)
+
+
+def test_a_decision_at_the_first_position_of_a_log_is_not_told_to_who_never_spoke():
+    fleet = fleet_on_target("a")
+    pin_off(fleet, "a")
+    unit = fleet.unit("a")
+    unit.override_position = 1
+    assert not take_back.is_told(unit, {})
+    assert take_back.is_told(unit, {"a": 1})
+    unit.override = replace(unit.override, nodes=())
+    assert not take_back.is_told(unit, {})

@@ -345,6 +345,15 @@ DAYS = windows.DAYS
         ((weekly(*DAYS), weekly(*DAYS, starts="08:00", ends="17:59")), True),
         ((weekly(*DAYS[:6], starts="00:00", ends="00:00"),), True),
         ((weekly("sun", starts="23:00", ends="22:00"),), True),
+        # The last of these ends on Monday, within a window that began on Sunday.
+        (
+            (
+                weekly(*DAYS[:6], starts="12:00", ends="12:00"),
+                weekly("sun", starts="12:00", ends="12:00"),
+                weekly("sun", starts="20:00", ends="06:00"),
+            ),
+            False,
+        ),
     ],
     ids=str,
 )
