@@ -32,6 +32,9 @@ LIST = pathlib.Path(__file__).parent / "mutants.toml"
 SOURCES = ("controller", "agents")
 """Folders on the path of imports."""
 
+IMPORTED_ANEW = ("smgate", "smgate_agent", "tests")
+"""Packages that a mutant may be in or have been imported by, whatever its parent had imported."""
+
 Result = Literal["killed", "survived", "broken"]
 """`broken`: the test could not even be collected, which shows nothing about the test."""
 
@@ -117,6 +120,8 @@ def run_test(test: str, mutant: Mutant | None) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
+        for name in [one for one in sys.modules if one.partition(".")[0] in IMPORTED_ANEW]:
+            del sys.modules[name]
         if mutant is not None:
             changed = _Changed(mutant.module, ROOT / mutant.file, mutant.source())
             sys.meta_path.insert(0, changed)
