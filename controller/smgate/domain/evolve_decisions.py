@@ -28,7 +28,10 @@ Handler = Callable[[Fleet, Recorded, Any], None]
 def _leadership(fleet: Fleet, recorded: Recorded, event: decisions.LeadershipTaken) -> None:
     fleet.epoch = event.epoch
     fleet.guard.rules_version = event.rules_version
+    before_us = fleet.away_us
     fleet.away_us += event.away_us
+    if event.away_us:
+        fleet.aways.append((fleet.led_us(recorded.at_us), before_us))
     _stop_clocks(fleet, fleet.led_us(recorded.at_us))
     for node in fleet.nodes.values():
         if node.silent:  # it stays so until it is heard; its silence did not grow meanwhile

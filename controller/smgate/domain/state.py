@@ -6,6 +6,8 @@ it. `*_led_us` instants are on the led clock, which stands still while nobody le
 
 from __future__ import annotations
 
+import bisect
+import operator
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -209,6 +211,8 @@ class Fleet:
     now_us: int = 0
     """Recorded time of the newest event."""
     away_us: int = 0
+    aways: list[tuple[int, int]] = field(default_factory=list)
+    """(led instant, `away_us` until then) of every time that nobody led, in order."""
     epoch: int = 0
     policy: Policy = field(default_factory=Policy)
     gates: dict[str, Gate] = field(default_factory=dict)
@@ -306,6 +310,11 @@ class Fleet:
     def led_us(self, at_us: int) -> int:
         """An instant on the led clock."""
         return at_us - self.away_us
+
+    def wall_us(self, led_us: int) -> int:
+        """When the led clock showed this; the end of the time in which it stood there, if it did."""
+        after = bisect.bisect_right(self.aways, led_us, key=operator.itemgetter(0))
+        return led_us + (self.aways[after][1] if after < len(self.aways) else self.away_us)
 
     def model_of(self, planned: LaunchPlanned) -> Model | None:
         """What is known of the model a launch names: its own reading, else the last one."""

@@ -87,13 +87,13 @@ def _row(
 ) -> dict[str, Any]:
     assert unit.taken_back is not None
     assert unit.override is not None
-    elapsed_us = max(0, fleet.led_us(now_us) - unit.taken_back.since_led_us)
+    since_led_us = min(unit.taken_back.since_led_us, fleet.led_us(now_us))
     return {
         "unit": unit.id,
         "sm": exposure.unit_sm(fleet, unit),
         "code": unit.override.code,
         "position": unit.taken_back.position,
-        "since": why.iso(now_us - elapsed_us),
+        "since": why.iso(fleet.wall_us(since_led_us)),
         "decided": True,
         "told": is_told(unit, held),
         "safe": drain_budget.is_safe(fleet, unit),

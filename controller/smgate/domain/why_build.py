@@ -37,7 +37,7 @@ def _results(found: KeyEvidence, counting: Collection[GpuSet]) -> list[Row]:
     ]
 
 
-def _asked(fleet: Fleet, key: str, now_us: int) -> list[Row]:
+def _asked(fleet: Fleet, key: str) -> list[Row]:
     """Launches that were asked to measure this key, the open ones first."""
     until_us = fleet.policy.check_timeout_s * waits.SECOND_US
     found = [
@@ -49,8 +49,8 @@ def _asked(fleet: Fleet, key: str, now_us: int) -> list[Row]:
             "checks": list(one.checks),
             "finished": sorted(one.finished),
             "state": "open" if one.open else "abandoned" if one.abandoned else "done",
-            "since": wall(fleet, one.since_led_us, now_us),
-            "until": wall(fleet, one.since_led_us + until_us, now_us) if one.open else None,
+            "since": wall(fleet, one.since_led_us),
+            "until": wall(fleet, one.since_led_us + until_us) if one.open else None,
         }
         for one in fleet.wanted.values()
         if one.kernel_key == key
@@ -108,7 +108,7 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> Row:
         "accepted_like": found.accepted_like,
         "as_of_position": fleet.position,
         "now": iso(now_us),
-        **_since(fleet, found, now_us),
+        **_since(fleet, found),
         "fields": likeness.key_fields(found),
         "beside": {
             "driver_version": found.build.driver_version,
@@ -123,7 +123,7 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> Row:
         "can_never_qualify_as_things_stand": bool(lacks),
         "pool_lacks": lacks,
         "moves": moves,
-        "asked": _asked(fleet, key, now_us),
+        "asked": _asked(fleet, key),
         "nearest_qualified": reach.nearest(fleet, found),
         "results": _results(found, passing),
         "unproven": unproven,
@@ -137,14 +137,14 @@ def explain_key(fleet: Fleet, key: str, now_us: int) -> Row:
     }
 
 
-def _since(fleet: Fleet, found: KeyEvidence, now_us: int) -> Row:
+def _since(fleet: Fleet, found: KeyEvidence) -> Row:
     """Since when it stands where it stands, and until when its evidence counts."""
     if found.standing == "qualified":
         age_us = fleet.policy.evidence_max_age_s * waits.SECOND_US
         return {"since": iso(found.qualified_at_us), "until": iso(found.qualified_at_us + age_us)}
     since = None
     if found.standing in ("suspect", "failed"):
-        since = wall(fleet, found.suspect_led_us, now_us)
+        since = wall(fleet, found.suspect_led_us)
     return {"since": since, "until": None}
 
 

@@ -187,12 +187,12 @@ def _pending(fleet: Fleet, rollout: Rollout, unit: Unit, now_us: int, ends: str)
         return {
             "state": "waits_for_restart",
             "owner": "unit owner",
-            "since": wall(fleet, grant.since_led_us, now_us),
+            "since": wall(fleet, grant.since_led_us),
             "until": min(filter(None, (shown.get("until"), ends))),
             "sentence": "Granted; it takes effect when its server starts again.",
             "next_step": "Restart the server when it suits its owner.",
         }
-    return _in_flight(fleet, rollout, unit, grant, now_us)
+    return _in_flight(fleet, rollout, unit, grant)
 
 
 def _not_granted(fleet: Fleet, unit: Unit, now_us: int) -> Row:
@@ -208,14 +208,14 @@ def _not_granted(fleet: Fleet, unit: Unit, now_us: int) -> Row:
     }
 
 
-def _in_flight(fleet: Fleet, rollout: Rollout, unit: Unit, grant: Grant, now_us: int) -> Row:
+def _in_flight(fleet: Fleet, rollout: Rollout, unit: Unit, grant: Grant) -> Row:
     """A unit that was started anew on what it was granted."""
     launch = unit.launch
     assert launch is not None, "its grant was launched"
     live = unit.live_instances()
     attested = {i.node_rank for i in live if i.effective is not None}
     wrong = [i for i in live if i.effective is not None and not readings.on_target(fleet, i)]
-    since = wall(fleet, launch.opened_led_us, now_us)
+    since = wall(fleet, launch.opened_led_us)
     if wrong:
         pair = wrong[0].effective
         assert pair is not None
@@ -261,20 +261,20 @@ def _in_flight(fleet: Fleet, rollout: Rollout, unit: Unit, grant: Grant, now_us:
     }
 
 
-def wall(fleet: Fleet, led_us: int, now_us: int) -> str:
-    """An instant of the led clock on the wall clock: so much led time before or after now."""
-    return iso(now_us - fleet.led_us(now_us) + led_us)
+def wall(fleet: Fleet, led_us: int) -> str:
+    """An instant of the led clock on the wall clock."""
+    return iso(fleet.wall_us(led_us))
 
 
 def show_wait(fleet: Fleet, wait: waits.Wait, now_us: int) -> dict[str, Any]:
     """A wait with its instants on the wall clock; `until` is None when only a person ends it."""
-    elapsed_us = max(0, fleet.led_us(now_us) - wait.since_led_us)
+    since_led_us = min(wait.since_led_us, fleet.led_us(now_us))
     return {
         "id": wait.id,
         "code": wait.code,
         "subject": wait.subject,
         "owner": wait.owner,
-        "since": iso(now_us - elapsed_us) if wait.since_led_us else None,
+        "since": wall(fleet, since_led_us) if wait.since_led_us else None,
         "until": None if wait.remaining_us is None else iso(now_us + wait.remaining_us),
         "overdue": wait.remaining_us is not None and wait.remaining_us <= 0,
         "sentence": wait.sentence,
