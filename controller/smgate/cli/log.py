@@ -15,6 +15,7 @@ from smgate.cli import (
     exit_codes,
     failures,
     offline,
+    options,
     output,
     session as sessions,
     unit_rows,
@@ -184,12 +185,8 @@ def rulings(
     kind: Annotated[
         str | None, typer.Option("--type", help="Only this type, such as rollout_approved.")
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="From this log position or ISO time on.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1000, help="At most so many, the newest.")
-    ] = 100,
+    since: options.Since = None,
+    limit: options.Newest = 100,
 ) -> asks.Listing:
     """List what people ordered, and why, in the order of the log, the newest last."""
     return asks.Listing(

@@ -14,6 +14,12 @@ At = Annotated[
     str | None,
     typer.Option("--at", help="A log position or an ISO time: what was known then."),
 ]
+Since = Annotated[
+    str | None, typer.Option("--since", help="From this log position or ISO time on.")
+]
+Newest = Annotated[
+    int, typer.Option("--limit", min=1, max=1000, help="At most so many, the newest.")
+]
 
 
 def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:

@@ -94,12 +94,8 @@ def why(
 )
 def history(
     unit: UnitName,
-    since: Annotated[
-        str | None, typer.Option("--since", help="From this log position or ISO time on.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1000, help="At most so many, the newest.")
-    ] = 100,
+    since: options.Since = None,
+    limit: options.Newest = 100,
 ) -> asks.Listing:
     """Say what happened to a unit, in the order of the log, the newest last."""
     return asks.Listing(
