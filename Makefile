@@ -13,7 +13,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus sglang-env sglang-env-all gate mutants bench-decide walk ci clean
+	prometheus sglang-env sglang-env-all gate mutants bench-decide walk search ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ walk: setup ## Play fleets seed after seed until an invariant breaks (SEED=1 NOD
 		--nodes $(or $(NODES),40) --days $(or $(DAYS),30) >.cache/walk.txt; \
 		do echo "seed $$seed: $$(grep ' checks of ' .cache/walk.txt)"; seed=$$((seed + 1)); done; \
 		echo "seed $$seed:"; grep VIOLATED .cache/walk.txt
+
+search: setup ## Random histories that the suite does not take, again and again until one fails
+	@while $(BIN)/python -m pytest -q tests/property --hypothesis-profile=search --timeout=900; \
+		do :; done
 
 ci: ## What CI runs
 	@bash .ci/run

@@ -5,10 +5,16 @@ import pytest
 
 pytest_plugins = ["tests.fixtures_postgres", "tests.skips"]
 
-# How fast a machine is proves nothing about an example; pytest-timeout ends one that hangs.
-hypothesis.settings.register_profile(
-    "smgate", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# How fast a machine is proves nothing about an example; pytest-timeout ends one that hangs. A run of
+# the suite takes the same examples every time, so that a red one is the change's; `search` takes
+# others every time.
+for name, same_examples in (("smgate", True), ("search", False)):
+    hypothesis.settings.register_profile(
+        name,
+        deadline=None,
+        derandomize=same_examples,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 hypothesis.settings.load_profile("smgate")
 
 

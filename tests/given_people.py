@@ -29,8 +29,12 @@ class People:
         found = self.alone(command, by=by, role=role)
         if not (found and isinstance(found[-1], rulings.ChangeAsked)):
             return found
-        change = list(self.state.changes)[-1]
-        return self.alone(commands.AcceptChange(change=change, reason="yes"), by="zoe")[1:]
+        accept = commands.AcceptChange(change=self.newest_change(), reason="yes")
+        return self.alone(accept, by="zoe")[1:]
+
+    def newest_change(self) -> str:
+        """The change that a person made last; the guard may have held one of its own since."""
+        return [change.id for change in self.state.changes.values() if change.by is not None][-1]
 
     def alone(
         self, command: commands.Command, *, by: str = "alice", role: str = "approver", **how: Any

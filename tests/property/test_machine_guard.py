@@ -1,6 +1,6 @@
 """The machine under a tight change guard, with restores in between: it plans the same by both ways."""
 
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import precondition, rule
 from tests import given
 from tests.property import test_machine, watched
@@ -52,9 +52,4 @@ class GuardedFleet(test_machine.Fleet):
 
 
 TestGuardedFleet = GuardedFleet.TestCase
-TestGuardedFleet.settings = settings(
-    max_examples=30,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+TestGuardedFleet.settings = settings(test_machine.TestFleet.settings, max_examples=30)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import commands, decisions, policy, rulings, values
+from smgate.domain import commands, decisions, facts, policy, rulings, values
 from smgate.domain.state import Fleet
 from smgate.scenario import invariants, watch
 
@@ -72,6 +72,17 @@ def twice(fleet):
 
 def frozen_out(fleet):
     return told(fleet, "a", value=given.SAFE, code="freeze")
+
+
+def restored(fleet, *waiting):
+    """After a restore of which all but these nodes have said what they held."""
+    nodes = dict.fromkeys(fleet.state.nodes)
+    fleet.record(decisions.LogRestored(before="log", incarnation="two", reason="r"), "controller")
+    for node in nodes:
+        if node not in waiting:
+            held = facts.DirectiveHeld(restored_as="two", incarnation="log", generation=1, units=())
+            fleet.says(node, held)
+    return told(fleet, "a", value=given.SAFE, code="restore_unfinished")
 
 
 def without_a_grant(fleet):
@@ -229,7 +240,7 @@ BROKEN = {
     "within_the_gate": [other_sm, mixed_sms, expert_parallel],
     "constructs": [dies_of_it],
     "never_split": [split, twice],
-    "stopping_ends_nothing": [frozen_out],
+    "stopping_ends_nothing": [frozen_out, restored],
     "only_by_a_grant": [without_a_grant],
     "not_offered_again": [offered_again, granted_again],
     "nothing_opens_while_stopped": [
@@ -269,6 +280,11 @@ def test_an_invariant_finds_the_event_that_breaks_it(fleet, name, breaks):
     event = breaks(fleet)
     found = dict(invariants.of_event(fleet.state, event))
     assert found[name], f"{name} did not see {event}"
+
+
+def test_a_start_is_careful_until_its_nodes_have_said_what_they_held(fleet):
+    event = restored(fleet, "a")
+    assert dict(invariants.of_event(fleet.state, event))["stopping_ends_nothing"] is None
 
 
 def test_what_the_real_core_records_breaks_none(fleet):

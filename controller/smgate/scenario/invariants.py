@@ -25,19 +25,14 @@ from smgate.domain import (
 from smgate.domain.events import Event
 from smgate.domain.policy import Gate
 from smgate.domain.state import Fleet, Rank, Unit
+from smgate.domain.state_restore import UNFINISHED_CODE
 from smgate.log import codec
 
 Standing = dict[str, tuple[tuple[str, ...], ...]]
 """Per unit the kernel keys of every grant that stands, the newest first."""
 
 KEEP_RULES: Final = frozenset(
-    {
-        "pinned_off",
-        "self_test_failed",
-        "build_failed",
-        "unit_disagreed_here",
-        "fault_in_service",
-    }
+    {"pinned_off", "self_test_failed", "build_failed", "unit_disagreed_here", "fault_in_service"}
 )
 """All that may ever end a grant. No freeze, breaker, pause, halt, abort, completion or silence."""
 
@@ -130,15 +125,24 @@ def stopping_ends_nothing(fleet: Fleet, event: decisions.OverrideSet) -> str | N
     """What only refuses a start never takes the target from a server that is granted it.
 
     A grant that was never in effect may wait for its turn to restart: it begins later, not never.
+    After a restore a start gets the safe value until every node of the unit has said what it held.
     """
     unit = fleet.units[event.unit]
     code = event.would.code if event.would is not None else event.code
     waits_its_turn = code == "max_in_flight" and not exposure.runs_target(fleet, unit)
-    if code in rules_start.ORDER and code != "target_raises" and not waits_its_turn:
+    in_doubt = code == UNFINISHED_CODE and _may_have_been_taken_back(fleet, unit)
+    if code in rules_start.ORDER and code != "target_raises" and not (waits_its_turn or in_doubt):
         grant = readings.grant_in_force(fleet, unit)
         if grant is not None and not _late_copy(fleet, event):
             return f"{event.unit} has a grant and was told {event.value}: {code}"
     return None
+
+
+def _may_have_been_taken_back(fleet: Fleet, unit: Unit) -> bool:
+    """True if the lost part of a restored log may have ended what this one says of the unit."""
+    gate = _target(fleet, unit)
+    stands = gate is not None and unit.override is not None and unit.override.value == gate.target
+    return not stands or any(r.node in fleet.restore.waiting for r in unit.known_ranks.values())
 
 
 def only_by_a_grant(fleet: Fleet, event: decisions.OverrideSet) -> str | None:
