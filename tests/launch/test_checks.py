@@ -7,6 +7,7 @@ from tests.launch import stand_ins
 
 from smgate.wire import base, facts
 from smgate_agent import probe
+from smgate_agent.launch import checks
 
 BROKEN = {
     "missing": (None, "error", "flashinfer_missing"),
@@ -109,3 +110,37 @@ def test_no_check_runs_unless_the_answer_asks_for_it(node):
         node.launch("sglang", "serve", "--model-path", "m")
     assert not (node.folder / "imported").exists()
     assert [fact["payload"]["type"] for fact in controller.facts()] == ["override_applied"]
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [("caught", "caught"), ("missed", "missed"), ("sure", "not_run"), (["caught"], "not_run"), (None, "not_run")],
+)  # fmt: skip
+def test_a_check_says_itself_what_its_control_did_and_nothing_else_counts(told, kept):
+    launch = {
+        "launch_id": "l",
+        "gpus": [{"uuid": "GPU-1", "sm": "10.7"}],
+        "build": {},
+        "layout": {},
+    }
+    reading = {"outcome": "passed", "reason": "right", "negative_control": told}
+    assert checks.finished("quantize", reading, launch)["negative_control"] == kept
+
+
+def test_a_check_is_told_its_shapes_and_gpus_and_no_more_of_the_launch():
+    """Its arguments can be read by everyone on the machine."""
+    launch = {
+        "launch_id": "l", "gpus": [{"uuid": "GPU-1", "sm": "10.7"}], "asked_a2a": None,
+        "model_digest": "aa", "build": {"sglang_version": "0.5.23"}, "layout": {"tp": 8},
+    }  # fmt: skip
+    assert checks.told(launch) == {
+        "sm": "10.7", "a2a": "none", "layout": {"tp": 8}, "gpu_uuids": ["GPU-1"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["inventory", "{}", "{}"], ["inventory", "[]"], ["inventory", "{"]]
+)
+def test_a_probe_called_wrongly_says_how_to_call_it(given, capsys):
+    assert probe.main(given) == 2
+    assert capsys.readouterr().err == "usage: probe CHECK [LAUNCH], LAUNCH a JSON object\n"

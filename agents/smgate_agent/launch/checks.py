@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,20 @@ def run(
         elif command is None or command.interpreter is None:
             reading = _nothing("skipped", "interpreter_unknown")
         else:
-            argv = [command.interpreter, *command.interpreter_flags, "-c", BOOTSTRAP, _root(), name]
+            python = [command.interpreter, *command.interpreter_flags]
+            argv = [*python, "-c", BOOTSTRAP, _root(), name, json.dumps(told(launch))]
             reading = judge(children.run(argv, timeout_s=min(CHECK_S, left)))
         yield finished(name, reading, launch)
+
+
+def told(launch: Json) -> Json:
+    """What a check may know of the launch: what makes its shapes, and which GPUs are its own."""
+    return {
+        "sm": local_rule.single_sm(launch),
+        "a2a": local_rule.asked_a2a(launch),
+        "layout": launch["layout"],
+        "gpu_uuids": [gpu["uuid"] for gpu in launch["gpus"]],
+    }
 
 
 def judge(ended: Ended) -> Json:
@@ -74,19 +86,16 @@ def finished(name: str, reading: Json, launch: Json) -> Json:
     outcome, reason = reading.get("outcome"), shapes.kept(shapes.CODE, reading.get("reason"))
     if outcome not in ("passed", "failed", "error", "timeout", "skipped") or reason is None:
         outcome, reason = "error", "probe_answer_malformed"
-    numbers = reading.get("numbers")
+    numbers, control = reading.get("numbers"), reading.get("negative_control")
     return {
         "type": "check_finished",
         "check": name,
         "outcome": outcome,
         "reason": reason,
-        "sm": local_rule.single_sm(launch),
-        "gpu_uuids": [gpu["uuid"] for gpu in launch["gpus"]],
+        **told(launch),
         "build": launch["build"],
-        "layout": launch["layout"],
-        "a2a": local_rule.asked_a2a(launch),
         "probe_version": probe.VERSION,
-        "negative_control": "not_run",
+        "negative_control": control if control in ("caught", "missed") else "not_run",
         "launch_id": launch["launch_id"],
         "numbers": {
             key: float(value)

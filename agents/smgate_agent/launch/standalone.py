@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-USAGE = "usage: smgate-gate.pyz launch [options] -- COMMAND... | probe CHECK\n"
+USAGE = "usage: smgate-gate.pyz launch [options] -- COMMAND... | probe CHECK [LAUNCH]\n"
 USAGE_STATUS = 2
 
 

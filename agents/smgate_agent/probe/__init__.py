@@ -1,7 +1,8 @@
 """The probe: checks that run in SGLang's own Python, as a child that may crash without harm.
 
-Standard library, torch and flashinfer only, any version. `probe CHECK` prints one marked line of
-JSON; what the imported packages print goes to stderr.
+Standard library, torch and flashinfer only, any version. `probe CHECK [LAUNCH]` prints one marked
+line of JSON; what the imported packages print goes to stderr. LAUNCH is a JSON object with what the
+gate read of the launch: `sm`, `a2a`, `layout`, `gpu_uuids`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 VERSION = "1"
 """Part of every result: a check counts only if this version passed on a baseline GPU."""
 
-CHECKS = ("inventory", "api_boundary")
+CHECKS = (
+    "inventory",
+    "api_boundary",
+)
+"""Each is a module here whose `run(launch)` gives `outcome`, `reason`, `numbers` and, of a check with
+a control, `negative_control`."""
 
 
 def main(argv: Sequence[str]) -> int:

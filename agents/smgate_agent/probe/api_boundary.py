@@ -67,7 +67,7 @@ MEMBERS: tuple[tuple[str, str, int], ...] = (
 """Enum members SGLang passes by value, all of `flashinfer.tllm_enums`."""
 
 
-def run() -> dict[str, Any]:
+def run(_launch: dict[str, Any]) -> dict[str, Any]:
     """Passed if nothing SGLang uses is missing; the reason names the first thing that is."""
     try:
         importlib.import_module("flashinfer")

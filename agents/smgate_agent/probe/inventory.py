@@ -7,7 +7,7 @@ from typing import Any
 SUPPORTED_MAJOR_MIN = 8
 
 
-def run() -> dict[str, Any]:
+def run(_launch: dict[str, Any]) -> dict[str, Any]:
     """Passed if torch sees at least one GPU and all of them answer."""
     try:
         import torch

@@ -20,10 +20,11 @@ STDOUT, STDERR = 1, 2
 
 def main(argv: Sequence[str]) -> int:
     """Print the result as one marked line on the real stdout; the status is 0 for any result."""
-    if len(argv) != 1:
-        sys.stderr.write("usage: probe CHECK\n")
+    launch = _launch(argv[1:])
+    if launch is None or not argv:
+        sys.stderr.write("usage: probe CHECK [LAUNCH], LAUNCH a JSON object\n")
         return USAGE_STATUS
-    result = run(argv[0])
+    result = run(argv[0], launch)
     line = MARK + json.dumps({"check": argv[0], "probe_version": probe.VERSION, **result}) + "\n"
     sys.stdout.flush()
     os.write(_ANSWER, line.encode())
@@ -34,8 +35,20 @@ def main(argv: Sequence[str]) -> int:
 _ANSWER = STDOUT
 
 
-def run(name: str) -> dict[str, Any]:
-    """The result of one check: outcome, reason, numbers."""
+def _launch(given: Sequence[str]) -> dict[str, Any] | None:
+    """What is known of the launch: nothing where nothing was given, None where it is no object."""
+    if not given:
+        return {}
+    try:
+        (text,) = given
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def run(name: str, launch: dict[str, Any]) -> dict[str, Any]:
+    """The result of one check: outcome, reason, numbers, and its control if it has one."""
     global _ANSWER  # noqa: PLW0603 (the one place where the real stdout is put aside)
     if name not in probe.CHECKS:
         return {"outcome": "skipped", "reason": "check_unknown_here", "numbers": {}}
@@ -43,7 +56,7 @@ def run(name: str) -> dict[str, Any]:
     os.dup2(STDERR, STDOUT)
     try:
         check = importlib.import_module(f"smgate_agent.probe.{name}")
-        result: dict[str, Any] = check.run()
+        result: dict[str, Any] = check.run(launch)
     except SystemExit:
         return {"outcome": "error", "reason": "import_exited", "numbers": {}}
     except BaseException as exc:
