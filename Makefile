@@ -13,7 +13,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus sglang-env sglang-env-all gate mutants bench-decide walk search ci clean
+	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide walk search ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,13 +54,16 @@ gate: setup ## The launch gate as one file
 prometheus: ## A real Prometheus, unpacked under .cache/ (or the system's own)
 	@sh ops/dev/prometheus.sh >/dev/null
 
+kubectl: setup ## A kubectl that renders kustomizations, unpacked under .cache/ (or the system's)
+	@PYTHON=$(BIN)/python sh ops/dev/kubectl.sh >/dev/null
+
 sglang-env: ## SGLang 0.5.23 on CPU torch, for the tests marked sglang
 	@sh ops/dev/sglang_env.sh 0.5.23
 
 sglang-env-all: sglang-env
 	@sh ops/dev/sglang_env.sh 0.5.18
 
-ready: lint types imports gate prometheus sglang-env
+ready: lint types imports gate prometheus kubectl sglang-env
 
 ready-all: ready sglang-env-all
 

@@ -85,7 +85,9 @@ class AgentConfig(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     socket: str = DEFAULT_SOCKET
     """Unix socket of the launch gate."""
     metrics_port: Port = 9472
-    """Loopback port of `/metrics`; 0: none."""
+    """Port of `/metrics`; 0: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address of that port; in a pod, where the loopback address is its own, `0.0.0.0`."""
     ca_file: str | None = None
     """Certificate authority of the controller, if the system does not know it."""
     hf_home: str | None = None

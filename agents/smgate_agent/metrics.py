@@ -1,4 +1,4 @@
-"""The agent's own metrics, on a loopback port. Series exist at 0 before anything happens."""
+"""The agent's own metrics, over HTTP. Series exist at 0 before anything happens."""
 
 from __future__ import annotations
 
@@ -58,11 +58,9 @@ class Metrics:
                 for reason in REASONS:
                     self.failures.labels(name, source, reason)
 
-    def serve(self, port: int) -> threading.Thread:
-        """Serve on the loopback address, in a daemon thread."""
-        _, thread = prometheus_client.start_http_server(
-            port, addr="127.0.0.1", registry=self.registry
-        )
+    def serve(self, port: int, *, host: str) -> threading.Thread:
+        """Serve at this address, in a daemon thread."""
+        _, thread = prometheus_client.start_http_server(port, addr=host, registry=self.registry)
         return thread
 
     def instance(self, name: str, *, state: str | None, phase: str | None) -> None:

@@ -174,18 +174,18 @@ class Resident:
 
     def _serve_metrics(self, now_s: float) -> None:
         """A port that another process has costs the metrics, for as long as it has it."""
-        port = self._settings.metrics_port
+        host, port = self._settings.metrics_host, self._settings.metrics_port
         if not port or now_s < self._metrics_due_s:
             return
         try:
-            self.metrics.serve(port)
+            self.metrics.serve(port, host=host)
         except OSError as exc:
             self._metrics_due_s = now_s + _METRICS_RETRY_S
-            said = f"No metrics at 127.0.0.1:{port} ({exc}); everything else goes on."
+            said = f"No metrics at {host}:{port} ({exc}); everything else goes on."
             self._news.say("metrics", said, level=logging.WARNING)
         else:
             self._metrics_due_s = math.inf
-            self._news.say("metrics", f"Metrics at http://127.0.0.1:{port}/metrics.")
+            self._news.say("metrics", f"Metrics at http://{host}:{port}/metrics.")
 
     def _follow_credential(self) -> None:
         """Talk to the controller as soon as the node is enrolled, and anew when it is again."""

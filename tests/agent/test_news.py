@@ -147,6 +147,15 @@ def test_a_taken_metrics_port_costs_the_metrics_and_nothing_else(agent, controll
     assert "Traceback" not in agent.stderr()
 
 
+def test_metrics_are_served_at_the_address_of_the_settings_alone(agent):
+    agent.configure('metrics_host = "127.0.0.2"')
+    agent.start()
+    assert wait_for_line(agent, f"Metrics at http://127.0.0.2:{agent.port}/metrics.")
+    assert "smgate_agent_enrolled 0.0" in agent.metrics("127.0.0.2")
+    with pytest.raises(ConnectionRefusedError):
+        agent.metrics()
+
+
 def test_a_free_metrics_port_is_named(agent):
     agent.port = free_port()
     agent.configure()

@@ -95,8 +95,8 @@ class Agent:
     def stderr(self):
         return (self.folder / "stderr").read_text()
 
-    def metrics(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+    def metrics(self, host="127.0.0.1"):
+        connection = http.client.HTTPConnection(host, self.port, timeout=5)
         connection.request("GET", "/metrics")
         page = connection.getresponse().read().decode()
         connection.close()
