@@ -130,6 +130,8 @@ def _says(event: Event) -> str:
             said = f"{event.instance_id} is {event.state}{code}"
         case facts.MemoryFallbackSeen():
             said = f"{event.instance_id} has MXFP4 experts in BF16: {event.phase}"
+        case facts.MemoryFallbackCleared():
+            said = f"{event.instance_id} runs packed again, or is gone"
         case facts.OverrideApplied():
             said = f"launch {event.launch_id}: {_value(event)}"
         case _:
