@@ -8,7 +8,7 @@ import struct
 
 RECORD = 256
 TEXT_FIELD = 96
-SM_AT, MEMORY_AT, STATUS_AT = 192, 200, 208
+SM_AT, MEMORY_AT, STATUS_AT, MIG_AT, PROCESSES_AT = 192, 200, 208, 212, 216
 DATA_AT = 0x1000
 NAME = "libnvidia-ml.so.1"
 
@@ -23,7 +23,7 @@ def _at(offset):
     return struct.pack("<I", offset)
 
 
-def _functions(count, start):
+def _functions(count, start, cuda):
     """Machine code by function name; `start` answers nvmlInit_v2."""
     return {
         "nvmlInit_v2": lambda _: start,
@@ -46,6 +46,17 @@ def _functions(count, start):
         "nvmlDeviceGetMemoryInfo": lambda _: (
             b"\x48\x8b\x87" + _at(MEMORY_AT) + bytes.fromhex("488906") + RETURN_OK
         ),
+        "nvmlSystemGetCudaDriverVersion_v2": lambda _: b"\xc7\x07" + _at(cuda) + RETURN_OK,
+        "nvmlDeviceGetMigMode": lambda _: (
+            b"\x8b\x87" + _at(MIG_AT) + bytes.fromhex("8906 8902") + RETURN_OK
+        ),
+        "nvmlDeviceGetComputeRunningProcesses_v3": lambda _: (
+            b"\x8b\x87"
+            + _at(PROCESSES_AT)
+            + bytes.fromhex("8906 85c0 7406 b807000000 c3")
+            # too small, unless there are none
+            + RETURN_OK
+        ),
         "nvmlSystemGetDriverVersion": lambda place: (
             bytes.fromhex("488d35")
             + struct.pack("<i", DATA_AT + count * RECORD - (place + 7))
@@ -61,16 +72,18 @@ def _table(gpus, driver):
         major, minor = (int(part) for part in (gpu["sm"] or "0.0").split("."))
         record = gpu["uuid"].encode().ljust(TEXT_FIELD, b"\0")
         record += gpu.get("name", "NVIDIA R200").encode().ljust(TEXT_FIELD, b"\0")
-        record += struct.pack("<iiQi", major, minor, 288 << 30, 0 if gpu["sm"] else 15)
+        status = 0 if gpu["sm"] else 15
+        mig, processes = gpu.get("mig", 0), gpu.get("processes", 0)
+        record += struct.pack("<iiQiii", major, minor, 288 << 30, status, mig, processes)
         table += record.ljust(RECORD, b"\0")
     return table + driver.encode().ljust(TEXT_FIELD, b"\0")
 
 
-def write(folder, gpus, *, driver="595.10.02", start=RETURN_OK):
+def write(folder, gpus, *, driver="595.10.02", start=RETURN_OK, cuda=13040):
     """Write the library into `folder`, which then goes into LD_LIBRARY_PATH."""
     text_at = 64 + 4 * 56
     text, symbols, strings = b"", [], b"\0"
-    for name, code in _functions(len(gpus), start).items():
+    for name, code in _functions(len(gpus), start, cuda).items():
         place = text_at + len(text)
         symbols.append((len(strings), place))
         strings += name.encode() + b"\0"

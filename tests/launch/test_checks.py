@@ -144,3 +144,10 @@ def test_a_check_is_told_its_shapes_and_gpus_and_no_more_of_the_launch():
 def test_a_probe_called_wrongly_says_how_to_call_it(given, capsys):
     assert probe.main(given) == 2
     assert capsys.readouterr().err == "usage: probe CHECK [LAUNCH], LAUNCH a JSON object\n"
+
+
+def test_checks_read_what_the_gate_read_of_the_launch(sm107):
+    """The SM, without which no kernels can be named, and the GPUs and shape that memory is for."""
+    artifact, memory, _ = finished(sm107, "artifact", "memory")
+    assert (artifact.outcome, artifact.reason) == ("error", "pins_unreadable")
+    assert (memory.outcome, memory.reason) == ("skipped", "layout_unknown")

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = "1"
+VERSION = "2"
 """Part of every result: a check counts only if this version passed on a baseline GPU."""
 
 CHECKS = (
     "inventory",
     "api_boundary",
+    "artifact",
+    "memory",
 )
 """Each is a module here whose `run(launch)` gives `outcome`, `reason`, `numbers` and, of a check with
 a control, `negative_control`."""

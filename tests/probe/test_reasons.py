@@ -1,0 +1,77 @@
+"""Every reason that a check can give has its row in `ops/checks.md`, and every row is a reason."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+from smgate_agent.launch import shapes
+from smgate_agent.probe import artifact
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROBE = ROOT / "agents/smgate_agent/probe"
+PAGE = (ROOT / "ops/checks.md").read_text()
+OUTCOMES = {"passed", "failed", "error", "skipped", "timeout"}
+
+
+def listed(check):
+    """The codes in the first column of a check's table."""
+    (text,) = [
+        part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:] if part.startswith(check)
+    ]
+    rows = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    return {code for row in rows for code in re.findall(r"`([^`]+)`", row)}
+
+
+def parts(node):
+    """Texts that an expression may come to; of one put together, what stands before the colon."""
+    for item in ast.walk(node):
+        if isinstance(item, ast.JoinedStr):
+            first = item.values[0]
+            if isinstance(first, ast.Constant):
+                yield first.value.partition(":")[0]
+        elif isinstance(item, ast.Constant) and isinstance(item.value, str):
+            yield item.value
+
+
+def given(check):
+    """The codes a check's module can give, by reading it."""
+    found = set()
+    for node in ast.walk(ast.parse((PROBE / f"{check}.py").read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("result", "Found"):
+            found.update(text for argument in node.args[1:2] for text in parts(argument))
+        elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+            whole = node.value
+            if not isinstance(whole, ast.Call):
+                found.update(parts(whole))
+    codes = {text for text in found if re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+|env", text)}
+    return codes - OUTCOMES
+
+
+def expanded(code):
+    """One that is put together of two words stands in the page as the words it can come to."""
+    return {"env": {f"env:{'NAME'}"}}.get(code, {code})
+
+
+@pytest.mark.parametrize("check", ["inventory", "artifact", "memory"])
+def test_the_page_has_every_reason(check):
+    missing = {code for code in given(check) if not expanded(code) & listed(check)}
+    assert missing == set()
+    assert len(given(check)) > 8
+
+
+@pytest.mark.parametrize("check", ["inventory", "artifact", "memory"])
+def test_every_row_is_a_reason(check):
+    text = (PROBE / f"{check}.py").read_text()
+    for code in listed(check):
+        stem = re.sub(r"_(not_here|missing)$", "", code).removesuffix("_fc1").removesuffix("_fc2")
+        assert f'"{code}' in text or f'"{stem}' in text or code == "env:NAME", code
+        assert code == "env:NAME" or shapes.fits(shapes.CODE, code)
+
+
+def test_the_variables_are_the_launch_gates_but_for_the_one_that_names_a_store():
+    from smgate_agent.launch import plan
+
+    assert set(plan.DISQUALIFYING_ENV) - set(artifact.DISQUALIFYING_ENV) == {"FLASHINFER_CUBIN_DIR"}
+    assert set(artifact.DISQUALIFYING_ENV) < set(plan.DISQUALIFYING_ENV)
