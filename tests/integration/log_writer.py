@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 
-from smgate.log import open as log_open, port
+from smgate.log import commit, open as log_open, port
 
-THREADS = 3
+THREADS = 8  # More than one commit's worth: they write each other's records.
 
 
 def say(line: str) -> None:
@@ -43,14 +43,12 @@ def record(stream: str, version: int) -> port.NewRecord:
     )
 
 
-def write(store: port.Store, stream: str, seed: int) -> None:
+def write(together: commit.GroupCommit, stream: str, version: int, seed: int) -> None:
     rng = random.Random(f"{seed}/{stream}")
-    # What was not acknowledged before the kill may stand or not: send from a little before the end.
-    version = max(1, store.stream_version(stream) - 5)
     while True:
         count = rng.choice([1, 1, 2, 5, 20])
         records = [record(stream, each) for each in range(version, version + count)]
-        appended = store.append(records, writer=f"writer-{seed}", gapless=True)
+        appended = together.append(records, gapless=True)
         for one, position in zip(records, appended.positions, strict=True):
             digest = hashlib.sha256(one.data).hexdigest()
             say(f"ack {one.stream} {one.version} {position} {digest}")
@@ -59,10 +57,15 @@ def write(store: port.Store, stream: str, seed: int) -> None:
 
 def child(url: str, seed: int) -> None:
     store = log_open.open_store(url, clock_us=lambda: time.time_ns() // 1_000)
-    threads = [
-        threading.Thread(target=write, args=(store, f"s{number}", seed), daemon=True)
-        for number in range(THREADS)
-    ]
+    together = commit.GroupCommit(store, writer=f"writer-{seed}")
+    threads = []
+    for stream in [f"s{number}" for number in range(THREADS)]:
+        # What was not acknowledged before the kill may stand or not: send from a little before the
+        # end.
+        version = max(1, store.stream_version(stream) - 5)
+        threads.append(
+            threading.Thread(target=write, args=(together, stream, version, seed), daemon=True)
+        )
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import pathlib
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
-from tests import controller_bench as cb
+from tests import controller_bench as cb, log_records
 
 from smgate import config
 from smgate.api import middleware
-from smgate.log import port
+from smgate.log import commit, port
 from smgate.service import leader
 from smgate.wire import base
+
+WEIGHTS = {"type": "weights_seen", "instance_id": "k3", "weight_bytes": 1 << 30}
 
 
 def test_a_token_that_asks_too_often_is_told_when_to_come_back(tmp_path: pathlib.Path) -> None:
@@ -30,6 +34,33 @@ def test_a_token_that_asks_too_often_is_told_when_to_come_back(tmp_path: pathlib
         assert refused.headers["Retry-After"]
         assert refused.json()["error"]["code"] == "too_many_requests"
         assert bench.http.get("/v1/units", headers=cb.bearer(other)).status_code == 200
+
+
+def test_a_database_that_falls_behind_refuses_with_when_to_come_back(embedded: cb.Bench) -> None:
+    """What waits is bounded; nothing that was refused is stored, and the same sent again is."""
+    node = embedded.enrol("n1")
+    node.send(WEIGHTS)
+    waiting, many = [], commit.WAITING_MAX // 10
+    position = embedded.service.store.head().position
+    with (
+        concurrent.futures.ThreadPoolExecutor(11) as pool,
+        embedded.service.store.database.writing(),  # Nobody else writes meanwhile.
+    ):
+        for number in range(11):
+            records = log_records.run(f"s{number}", 1, many)
+            waiting.append(pool.submit(embedded.service.commands._log.append, records))
+        while len(embedded.service.commands._log._together._waiting) < 10:
+            time.sleep(0.001)
+        answer = embedded.http.post(
+            "/v1/agent/facts", headers=node.headers, json=node.batch(WEIGHTS)
+        )
+        assert answer.status_code == 429
+        assert answer.headers["Retry-After"] == "1"
+        assert answer.json()["error"]["code"] == "log_overloaded"
+        assert answer.json()["error"]["next_step"].startswith("Wait a moment")
+    assert sum(len(one.result(30).written) for one in waiting) == 11 * many
+    node.send(WEIGHTS)
+    assert embedded.service.store.head().position == position + 11 * many + 1
 
 
 def test_guessing_tokens_is_bounded(tmp_path: pathlib.Path) -> None:
@@ -88,7 +119,7 @@ def test_a_database_that_does_not_answer_is_said_so_without_details(
     def unavailable(*_: object, **__: object) -> None:
         raise port.LogUnavailableError("disk_full", "/var/lib/secret/path is full")
 
-    monkeypatch.setattr(embedded.service.store, "append", unavailable)
+    monkeypatch.setattr(embedded.service.store, "append_group", unavailable)
     answer = embedded.http.post(
         "/v1/agent/facts", headers=node.headers, json=node.batch(cb.reported())
     )

@@ -99,6 +99,16 @@ def install(app: fastapi.FastAPI) -> None:
             headers={"Retry-After": "2"},
         )
 
+    @app.exception_handler(port.LogOverloadedError)
+    async def overloaded(_: fastapi.Request, exc: port.LogOverloadedError) -> fastapi.Response:
+        return error(
+            429,
+            exc.code,
+            f"{exc.waiting} records wait to be written, as many as this process takes.",
+            "Wait a moment and send the same again; if it stays so, look at the database's disk.",
+            headers={"Retry-After": str(exc.retry_after_s)},
+        )
+
 
 def of_bug(exc: Exception) -> fastapi.Response:
     """What is said of a failure of ours; all else about it is in the log."""

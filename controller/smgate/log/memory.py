@@ -6,7 +6,7 @@ import bisect
 import threading
 from typing import TYPE_CHECKING, Final
 
-from smgate.log import batch, chain, port
+from smgate.log import batch, chain, group, port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,42 +41,40 @@ class MemoryStore:
         gapless: bool = False,
     ) -> port.Appended:
         """See `port.Store.append`."""
-        prepared = batch.prepare(records, writer=writer, epoch=epoch, gapless=gapless)
+        prepared = batch.prepare(records, gapless=gapless)
+        return group.only(self.append_group([prepared], writer=writer, epoch=epoch))
+
+    def append_group(
+        self, asked: Sequence[batch.Prepared], *, writer: str, epoch: int | None = None
+    ) -> list[port.Appended | port.LogError]:
+        """See `port.Store.append_group`."""
+        group.check_writer(writer)
         with self._lock:
-            prepared.check_epoch(self._head)
-            standing = {
-                key: (self._places[key], self._records[self._places[key] - 1].leaf)
-                for key in prepared.keys
-                if key in self._places
-            }
-            fresh, already = batch.settle(prepared, standing)
-            same_person = batch.same_person(fresh)
-            if same_person is not None:
-                raise same_person
-            if gapless:
-                self._check_follows(fresh)
+            group.check_epoch(self._head, epoch)
+            settled = group.Group(
+                asked,
+                {
+                    key: (self._places[key], self._records[self._places[key] - 1].leaf)
+                    for key in group.keys_of(asked)
+                    if key in self._places
+                },
+            )
             first = self._head.position + 1
-            if fresh.records:
-                self._write(fresh)
-            written = {key: first + offset for offset, key in enumerate(fresh.keys)}
-            return batch.answer(prepared, written=written, already=already, head=self._head)
+            if settled.records:
+                self._write(settled, writer)
+            return settled.answers(self._head, first=first)
 
-    def _check_follows(self, fresh: batch.Prepared) -> None:
-        for stream, version in fresh.firsts().items():
-            if version > 1 and (stream, version - 1) not in self._places:
-                raise port.GapError(stream, version)
-
-    def _write(self, fresh: batch.Prepared) -> None:
-        first = self._head.position + 1
+    def _write(self, settled: group.Group, writer: str) -> None:
+        first, count = self._head.position + 1, len(settled.records)
         recorded_at_us = max(self._head.recorded_at_us, self._clock_us())
-        root = chain.merkle_root(fresh.leaves)
+        root = chain.merkle_root(settled.leaves)
         linked = chain.link(
             self._head.chain,
             first_position=first,
             recorded_at_us=recorded_at_us,
-            tail=chain.tail(count=len(fresh.records), root=root, writer=fresh.writer),
+            tail=chain.tail(count=count, root=root, writer=writer),
         )
-        for offset, (record, leaf) in enumerate(zip(fresh.records, fresh.leaves, strict=True)):
+        for offset, (record, leaf) in enumerate(zip(settled.records, settled.leaves, strict=True)):
             stored = port.StoredRecord(
                 position=first + offset,
                 stream=record.stream,
@@ -96,15 +94,15 @@ class MemoryStore:
         self._batches.append(
             port.Batch(
                 first_position=first,
-                count=len(fresh.records),
+                count=count,
                 root=root,
                 chain=linked,
                 recorded_at_us=recorded_at_us,
-                writer=fresh.writer,
+                writer=writer,
             )
         )
         self._head = port.Head(
-            position=first + len(fresh.records) - 1,
+            position=first + count - 1,
             chain=linked,
             epoch=self._head.epoch,
             holder=self._head.holder,

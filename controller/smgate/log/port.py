@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from smgate.log import batch
 
 ClockUs = Callable[[], int]
 """Returns microseconds since 1970. PostgreSQL ignores it: its server's own clock is used."""
@@ -223,6 +226,21 @@ class LogUnavailableError(LogError):
         return _NEXT_STEPS.get(self.reason, "Check the URL and the server.")
 
 
+class LogOverloadedError(LogError):
+    """More records wait to be written than this process takes; none of the caller's was taken."""
+
+    code = "log_overloaded"
+    retry_after_s: Final = 1
+    """By then what waits now is written, or the database has failed and said so."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+        super().__init__(
+            f"{waiting} records wait to be written, as many as this process takes. "
+            "Send the same again a little later."
+        )
+
+
 _NEXT_STEPS: Final = {
     "connection": "Check the URL, the server and how many connections it allows; for a new SQLite "
     "file, run `smgate db upgrade`.",
@@ -280,6 +298,19 @@ class Store(Protocol):
             GapError: `gapless`, and a predecessor is missing.
             SamePersonError: a record's `actor` is its `counter_actor`.
             LogUnavailableError: the database cannot be written now; try again.
+        """
+        ...
+
+    def append_group(
+        self, asked: Sequence[batch.Prepared], *, writer: str, epoch: int | None = None
+    ) -> list[Appended | LogError]:
+        """Write what several callers asked as one batch; return their answers when it is durable.
+
+        Each is answered as `append` would, had they come one after the other in this order: what
+        it would raise about one caller's records is that caller's answer, and stops no other.
+
+        Raises:
+            FencedError, LogUnavailableError: as `append`, of all of them.
         """
         ...
 

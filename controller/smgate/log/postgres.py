@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 import typing_extensions
 
-from smgate.log import batch, chain, failures, port, sql
+from smgate.log import chain, failures, group, port, sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from smgate.log import batch
+
 TRIES_MAX = 5  # Each retry needs another writer to have won the same keys meanwhile.
 
 _EPOCH = "AND epoch = CAST(:epoch AS bigint)"
-# Reads log_event as of before a wait for the lock, which can miss a predecessor (`append` looks
-# again before it refuses) but never invents one: rows only ever come.
+# Reads log_event as of before a wait for the lock, which can miss a predecessor (so it is looked for
+# again before anybody is refused) but never invents one: rows only ever come.
 _FOLLOWS = """
   AND NOT EXISTS (
-    SELECT FROM unnest(CAST(:first_streams AS text[]), CAST(:first_versions AS bigint[]))
+    SELECT FROM unnest(CAST(:needed_streams AS text[]), CAST(:needed_versions AS bigint[]))
              AS f(stream, version)
-    WHERE f.version > 1 AND NOT EXISTS (
-      SELECT FROM log_event e WHERE e.stream = f.stream AND e.version = f.version - 1))"""
+    WHERE NOT EXISTS (
+      SELECT FROM log_event e WHERE e.stream = f.stream AND e.version = f.version))"""
 
 # The clock is read once per row version, under the lock: a sub-select with a volatile function
 # is not merged into its parent, so the time stored and the time chained are the same.
@@ -84,67 +86,46 @@ class PostgresStore(sql.SqlStore):
     """A log in a PostgreSQL database. Any number of processes may append and read."""
 
     @typing_extensions.override
-    def append(
-        self,
-        records: Sequence[port.NewRecord],
-        *,
-        writer: str,
-        epoch: int | None = None,
-        gapless: bool = False,
-    ) -> port.Appended:
-        """See `port.Store.append`."""
-        prepared = batch.prepare(records, writer=writer, epoch=epoch, gapless=gapless)
-        already: dict[batch.Key, int] = {}
+    def append_group(
+        self, asked: Sequence[batch.Prepared], *, writer: str, epoch: int | None = None
+    ) -> list[port.Appended | port.LogError]:
+        """See `port.Store.append_group`."""
+        group.check_writer(writer)
+        settled = group.Group(asked)
         for _ in range(TRIES_MAX):
-            if not prepared.records:
+            if not settled.records:
                 head = self.head()
-                prepared.check_epoch(head)
-                return batch.answer(prepared, written={}, already=already, head=head)
+                group.check_epoch(head, epoch)
+                return settled.answers(head, first=head.position + 1)
             try:
-                written_head = self._write(prepared)
+                written = self._write(settled, writer=writer, epoch=epoch)
             except sa.exc.IntegrityError as error:
-                broken = failures.violated(error)
-                if broken != _REPEATED_KEY:
-                    raise sql.violation(prepared, broken, error) from error
-                prepared, found = batch.settle(prepared, self._standing(prepared.keys))
-                already |= found
-                continue
-            if written_head is None:
-                prepared.check_epoch(self.head())
-                prepared, found = batch.settle(prepared, self._standing(prepared.keys))
-                already |= found
-                self._check_follows(prepared)
-                continue
-            first = written_head.position - len(prepared.records) + 1
-            written = {key: first + offset for offset, key in enumerate(prepared.keys)}
-            return batch.answer(prepared, written=written, already=already, head=written_head)
+                if failures.violated(error) != _REPEATED_KEY:
+                    raise sql.unexpected(error) from error
+            else:
+                if written is not None:
+                    first = written.position - len(settled.records) + 1
+                    return settled.answers(written, first=first)
+                group.check_epoch(self.head(), epoch)
+            # What this finds stands for good; what it misses is not committed yet, and the next try
+            # meets it if it is by then.
+            settled = group.Group(asked, self._standing(group.keys_of(asked)))
         raise port.LogUnavailableError("busy", "other writers kept winning the same streams")
 
-    def _write(self, prepared: batch.Prepared) -> port.Head | None:
+    def _write(self, settled: group.Group, *, writer: str, epoch: int | None) -> port.Head | None:
         """The head after the append; None if the head row refused it."""
-        bound = _bound(prepared)
-        if prepared.epoch is not None:
-            bound["epoch"] = prepared.epoch
-        if prepared.gapless:
-            firsts = prepared.firsts()
-            bound["first_streams"] = list(firsts.keys())
-            bound["first_versions"] = list(firsts.values())
-        statement = _STATEMENTS[prepared.epoch is not None, prepared.gapless]
+        bound = _bound(settled, writer)
+        if epoch is not None:
+            bound["epoch"] = epoch
+        if settled.needed:
+            bound["needed_streams"] = [stream for stream, _ in settled.needed]
+            bound["needed_versions"] = [version for _, version in settled.needed]
+        statement = _STATEMENTS[epoch is not None, bool(settled.needed)]
         with self.database.statement() as connection:
             row = connection.execute(statement, bound).first()
         return None if row is None else sql.head_from(*row)
 
-    def _check_follows(self, prepared: batch.Prepared) -> None:
-        """Raise if a predecessor is missing, as of now."""
-        before = [
-            (stream, version - 1) for stream, version in prepared.firsts().items() if version > 1
-        ]
-        standing = self._standing(before)
-        for stream, version in before:
-            if (stream, version) not in standing:
-                raise port.GapError(stream, version + 1)
-
-    def _standing(self, keys: Sequence[batch.Key]) -> dict[batch.Key, tuple[int, bytes]]:
+    def _standing(self, keys: Sequence[batch.Key]) -> group.Standing:
         bound = {
             "streams": [stream for stream, _ in keys],
             "versions": [version for _, version in keys],
@@ -158,14 +139,14 @@ class PostgresStore(sql.SqlStore):
         return int(connection.execute(_NOW_US).scalar_one())
 
 
-def _bound(prepared: batch.Prepared) -> dict[str, object]:
-    records = prepared.records
-    root = chain.merkle_root(prepared.leaves)
+def _bound(settled: group.Group, writer: str) -> dict[str, object]:
+    records = settled.records
+    root = chain.merkle_root(settled.leaves)
     return {
         "count": len(records),
         "root": root,
-        "tail": chain.tail(count=len(records), root=root, writer=prepared.writer),
-        "writer": prepared.writer,
+        "tail": chain.tail(count=len(records), root=root, writer=writer),
+        "writer": writer,
         "streams": [record.stream for record in records],
         "versions": [record.version for record in records],
         "types": [record.type for record in records],
@@ -174,5 +155,5 @@ def _bound(prepared: batch.Prepared) -> dict[str, object]:
         "actors": [record.actor for record in records],
         "counter_actors": [record.counter_actor for record in records],
         "data": [record.data for record in records],
-        "leaves": list(prepared.leaves),
+        "leaves": settled.leaves,
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from smgate.log import batch, port, tables
+from smgate.log import batch, group, port, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,6 @@ class SqlStore(abc.ABC):
     def __init__(self, database: database.Database) -> None:
         self.database: Final = database
 
-    @abc.abstractmethod
     def append(
         self,
         records: Sequence[port.NewRecord],
@@ -99,6 +98,14 @@ class SqlStore(abc.ABC):
         gapless: bool = False,
     ) -> port.Appended:
         """See `port.Store.append`."""
+        prepared = batch.prepare(records, gapless=gapless)
+        return group.only(self.append_group([prepared], writer=writer, epoch=epoch))
+
+    @abc.abstractmethod
+    def append_group(
+        self, asked: Sequence[batch.Prepared], *, writer: str, epoch: int | None = None
+    ) -> list[port.Appended | port.LogError]:
+        """See `port.Store.append_group`."""
 
     @abc.abstractmethod
     def _now_us(self, connection: sa.Connection) -> int:
@@ -307,12 +314,6 @@ def _grant(connection: sa.Connection, lease: port.Lease) -> port.Lease:
     return lease
 
 
-def violation(
-    prepared: batch.Prepared, constraint: str, error: sa.exc.IntegrityError
-) -> port.LogError:
+def unexpected(error: sa.exc.IntegrityError) -> port.LogUnavailableError:
     """The port's error for a broken constraint that is not a repeated key."""
-    if constraint == tables.TWO_PEOPLE:
-        same_person = batch.same_person(prepared)
-        assert same_person is not None, "the database and the store compare the same two fields"
-        return same_person
     return port.LogUnavailableError("corrupt", f"the head row contradicts the log: {error.orig}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 import typing_extensions
 
-from smgate.log import batch, chain, failures, port, sql
+from smgate.log import chain, failures, group, port, sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smgate.log import database
+    from smgate.log import batch, database
 
 # Plain driver SQL: on this path the compiler's work per row is most of the time.
 _INSERT_EVENT = (
@@ -24,7 +25,11 @@ _INSERT_BATCH = (
     "VALUES (?, ?, ?, ?, ?, ?)"
 )
 _UPDATE_HEAD = "UPDATE log_head SET position = ?, chain = ?, recorded_at_us = ? WHERE id = 1"
-_STANDING = "SELECT position, leaf FROM log_event WHERE stream = ? AND version = ?"
+# CROSS: the keys outside, so that each is one step down the index.
+_STANDING = (
+    "SELECT e.stream, e.version, e.position, e.leaf FROM json_each(?) AS k CROSS JOIN log_event e "
+    "ON e.stream = json_extract(k.value, '$[0]') AND e.version = json_extract(k.value, '$[1]')"
+)
 
 _REPEATED_KEY = "log_event.stream, log_event.version"
 
@@ -37,59 +42,40 @@ class SqliteStore(sql.SqlStore):
         self._clock_us: Final = clock_us
 
     @typing_extensions.override
-    def append(
-        self,
-        records: Sequence[port.NewRecord],
-        *,
-        writer: str,
-        epoch: int | None = None,
-        gapless: bool = False,
-    ) -> port.Appended:
-        """See `port.Store.append`."""
-        prepared = batch.prepare(records, writer=writer, epoch=epoch, gapless=gapless)
+    def append_group(
+        self, asked: Sequence[batch.Prepared], *, writer: str, epoch: int | None = None
+    ) -> list[port.Appended | port.LogError]:
+        """See `port.Store.append_group`."""
+        group.check_writer(writer)
         # Repeats are rare, so the first try does not look for them. The second one does, and
         # under the write lock what it finds is final.
         for look in (False, True):
             try:
                 with self.database.writing() as connection:
-                    return self._try(connection, prepared, look=look)
+                    head = sql.head_of(connection)
+                    group.check_epoch(head, epoch)
+                    settled = _settled(connection, asked, look=look)
+                    first = head.position + 1
+                    if settled.records:
+                        head = self._write(connection, settled, head=head, writer=writer)
+                return settled.answers(head, first=first)
             except sa.exc.IntegrityError as error:
-                broken = failures.violated(error)
-                if broken != _REPEATED_KEY:
-                    raise sql.violation(prepared, broken, error) from error
-            except port.GapError:
-                # What seems to come too early may stand already.
-                if look:
-                    raise
+                if failures.violated(error) != _REPEATED_KEY:
+                    raise sql.unexpected(error) from error
         raise AssertionError("a key repeated under the write lock after it was looked for")
 
-    def _try(
-        self, connection: sa.Connection, prepared: batch.Prepared, *, look: bool
-    ) -> port.Appended:
-        head = sql.head_of(connection)
-        prepared.check_epoch(head)
-        already: dict[batch.Key, int] = {}
-        if look:
-            prepared, already = batch.settle(prepared, _standing(connection, prepared.keys))
-        if prepared.gapless:
-            _check_follows(connection, prepared)
-        written = {key: head.position + offset for offset, key in enumerate(prepared.keys, start=1)}
-        if prepared.records:
-            head = self._write(connection, prepared, head=head)
-        return batch.answer(prepared, written=written, already=already, head=head)
-
     def _write(
-        self, connection: sa.Connection, prepared: batch.Prepared, *, head: port.Head
+        self, connection: sa.Connection, settled: group.Group, *, head: port.Head, writer: str
     ) -> port.Head:
         first = head.position + 1
-        count = len(prepared.records)
-        root = chain.merkle_root(prepared.leaves)
+        count = len(settled.records)
+        root = chain.merkle_root(settled.leaves)
         recorded_at_us = max(head.recorded_at_us, self._clock_us())
         linked = chain.link(
             head.chain,
             first_position=first,
             recorded_at_us=recorded_at_us,
-            tail=chain.tail(count=count, root=root, writer=prepared.writer),
+            tail=chain.tail(count=count, root=root, writer=writer),
         )
         connection.exec_driver_sql(
             _INSERT_EVENT,
@@ -108,12 +94,12 @@ class SqliteStore(sql.SqlStore):
                     leaf,
                 )
                 for position, record, leaf in zip(
-                    range(first, first + count), prepared.records, prepared.leaves, strict=True
+                    range(first, first + count), settled.records, settled.leaves, strict=True
                 )
             ],
         )
         connection.exec_driver_sql(
-            _INSERT_BATCH, (first, count, root, linked, recorded_at_us, prepared.writer)
+            _INSERT_BATCH, (first, count, root, linked, recorded_at_us, writer)
         )
         connection.exec_driver_sql(_UPDATE_HEAD, (first + count - 1, linked, recorded_at_us))
         return port.Head(
@@ -131,18 +117,19 @@ class SqliteStore(sql.SqlStore):
         return self._clock_us()
 
 
-def _standing(
-    connection: sa.Connection, keys: Sequence[batch.Key]
-) -> dict[batch.Key, tuple[int, bytes]]:
-    standing: dict[batch.Key, tuple[int, bytes]] = {}
-    for key in keys:
-        row = connection.exec_driver_sql(_STANDING, key).first()
-        if row is not None:
-            standing[key] = (row[0], row[1])
-    return standing
+def _settled(
+    connection: sa.Connection, asked: Sequence[batch.Prepared], *, look: bool
+) -> group.Group:
+    """The group as of now. What lacks a predecessor may stand already, so it too makes one look."""
+    if not look:
+        settled = group.Group(asked)
+        if len(_standing(connection, settled.needed)) == len(settled.needed):
+            return settled
+    return group.Group(asked, _standing(connection, group.keys_of(asked)))
 
 
-def _check_follows(connection: sa.Connection, prepared: batch.Prepared) -> None:
-    for stream, version in prepared.firsts().items():
-        if version > 1 and not _standing(connection, [(stream, version - 1)]):
-            raise port.GapError(stream, version)
+def _standing(connection: sa.Connection, keys: Sequence[batch.Key]) -> group.Standing:
+    if not keys:
+        return {}
+    rows = connection.exec_driver_sql(_STANDING, (json.dumps(keys),))
+    return {(stream, version): (position, leaf) for stream, version, position, leaf in rows}

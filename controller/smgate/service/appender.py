@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from smgate.log import port
+from smgate.log import commit, port
 
 
 class Appender:
-    """A store to write to. `on_stored` is called after every append that wrote something."""
+    """A store to write to, together with whoever else writes now. `on_stored` is called after every append that wrote something."""
 
     def __init__(
         self, store: port.Store, *, writer: str, on_stored: Callable[[], object] = lambda: None
     ) -> None:
         self.store: Final = store
-        self._writer: Final = writer
+        self._together: Final = commit.GroupCommit(store, writer=writer)
         self._on_stored: Final = on_stored
 
     def append(self, records: Sequence[port.NewRecord], *, gapless: bool = False) -> port.Appended:
-        """As `port.Store.append`, unfenced."""
-        appended = self.store.append(records, writer=self._writer, gapless=gapless)
+        """As `commit.GroupCommit.append`."""
+        appended = self._together.append(records, gapless=gapless)
         if appended.written:
             self._on_stored()
         return appended

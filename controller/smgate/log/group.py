@@ -1,0 +1,158 @@
+"""Owns how the appends of several callers become one batch: each answered as if it came alone.
+
+They are settled one after the other, in the order they came, against what stands in the log and what
+those before them add. One that is refused adds nothing and stops no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from smgate.log import batch, port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Standing = dict[batch.Key, tuple[int, bytes]]
+"""Position and leaf of records that stand in the log."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Clash:
+    """A conflict with a record that another caller adds to this very batch."""
+
+    key: batch.Key
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Accepted:
+    """What of a caller's records this batch writes: `count` of them, from `offset` on."""
+
+    offset: int
+    count: int
+
+
+class Group:
+    """Appends settled into one batch: `records` with their `leaves` are what is left to write."""
+
+    def __init__(self, asked: Sequence[batch.Prepared], standing: Standing | None = None) -> None:
+        """Settle `asked`. Without `standing`, nobody has looked: nothing of it is taken to stand.
+
+        `standing` must then hold whatever of `keys_of(asked)` is in the log.
+        """
+        self._asked = asked
+        self._standing = standing
+        self._offsets: dict[batch.Key, int] = {}
+        self.records: list[port.NewRecord] = []
+        self.leaves: list[bytes] = []
+        self.needed: list[batch.Key] = []
+        """Predecessors that must stand, unlooked for, or the group must be settled with a look."""
+        self._settled = [self._settle(each) for each in asked]
+
+    def _settle(self, one: batch.Prepared) -> _Accepted | _Clash | port.LogError:
+        own: list[tuple[batch.Key, tuple[port.NewRecord, bytes]]] = []
+        for key, found in one.distinct.items():
+            record, leaf = found
+            if key in self._offsets:
+                if self.leaves[self._offsets[key]] != leaf:
+                    return _Clash(key)
+            elif self._standing is not None and key in self._standing:
+                position, standing_leaf = self._standing[key]
+                if standing_leaf != leaf:
+                    return port.ConflictError(*key, position)
+            elif record.counter_actor == record.actor:
+                return port.SamePersonError(record.actor, stream=key[0], version=key[1])
+            else:
+                own.append((key, found))
+        if one.gapless:
+            gap = self._follow([key for key, _ in own])
+            if gap is not None:
+                return gap
+        accepted = _Accepted(len(self.records), len(own))
+        for key, (record, leaf) in own:
+            self._offsets[key] = len(self.records)
+            self.records.append(record)
+            self.leaves.append(leaf)
+        return accepted
+
+    def _follow(self, own: list[batch.Key]) -> port.GapError | None:
+        """Note the predecessors of the lowest versions; the error if one is known to be missing."""
+        needed = []
+        for stream, version in batch.lowest_versions(own).items():
+            before = (stream, version - 1)
+            if version == 1 or before in self._offsets:
+                continue
+            if self._standing is None:
+                needed.append(before)
+            elif before not in self._standing:
+                return port.GapError(stream, version)
+        self.needed += needed
+        return None
+
+    def answers(self, head: port.Head, *, first: int) -> list[port.Appended | port.LogError]:
+        """One answer per caller, in order; the batch was written from position `first` on."""
+        return [
+            self._answer(one, settled, head, first)
+            for one, settled in zip(self._asked, self._settled, strict=True)
+        ]
+
+    def _answer(
+        self,
+        one: batch.Prepared,
+        settled: _Accepted | _Clash | port.LogError,
+        head: port.Head,
+        first: int,
+    ) -> port.Appended | port.LogError:
+        if isinstance(settled, port.LogError):
+            return settled
+        if isinstance(settled, _Clash):
+            return port.ConflictError(*settled.key, first + self._offsets[settled.key])
+        begin = first + settled.offset
+        if settled.count == len(one.given):
+            positions = tuple(range(begin, begin + settled.count))
+            return port.Appended(positions=positions, already=(), head=head)
+        places = {key: self._place(key, first) for key in one.distinct}
+        end = begin + settled.count
+        return port.Appended(
+            positions=tuple(places[record.stream, record.version] for record in one.given),
+            already=tuple(sorted(at for at in places.values() if not begin <= at < end)),
+            head=head,
+        )
+
+    def _place(self, key: batch.Key, first: int) -> int:
+        offset = self._offsets.get(key)
+        if offset is not None:
+            return first + offset
+        assert self._standing is not None, "what this batch does not write was looked for"
+        return self._standing[key][0]
+
+
+def keys_of(asked: Sequence[batch.Prepared]) -> list[batch.Key]:
+    """What must be looked for before the appends are settled: their keys, and those before them."""
+    keys = {key: None for one in asked for key in one.distinct}
+    for one in asked:
+        if one.gapless:
+            for stream, version in batch.lowest_versions(one.distinct).items():
+                keys[stream, version - 1] = None
+    return list(keys)
+
+
+def only(answers: list[port.Appended | port.LogError]) -> port.Appended:
+    """The answer of a group of one; raises it if it is an error."""
+    (answer,) = answers
+    if isinstance(answer, port.LogError):
+        raise answer
+    return answer
+
+
+def check_epoch(head: port.Head, epoch: int | None) -> None:
+    """Raise FencedError if another leader has taken over."""
+    if epoch is not None and epoch != head.epoch:
+        raise port.FencedError(epoch=epoch, current=head.epoch, holder=head.holder)
+
+
+def check_writer(writer: str) -> None:
+    """Raise ValueError if the database could not hold this name."""
+    if not writer or "\x00" in writer:
+        raise ValueError("the writer needs a name without zero bytes")
