@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.launch import stand_ins
+from tests.packaging import starts
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHIPPED = ROOT / "ops/kubernetes"
@@ -34,11 +35,24 @@ def kubectl() -> str:
 
 
 @pytest.fixture(scope="session")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def gate(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The gate's archive, built from these sources."""
+    built: pathlib.Path = stand_ins.build_archive(tmp_path_factory.mktemp("gate"))
+    return built
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path, gate: pathlib.Path) -> starts.Machine:
+    """A machine with SM107 GPUs, stand-ins of SGLang, and the gate."""
+    return starts.Machine(tmp_path, gate)
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory, gate: pathlib.Path) -> pathlib.Path:
     """A copy of `ops/kubernetes`, with the gate where its kustomization wants it."""
     copy = tmp_path_factory.mktemp("ops") / "kubernetes"
     shutil.copytree(SHIPPED, copy)
-    shutil.copy(stand_ins.build_archive(copy.parent), copy / "gate/smgate-gate.pyz")
+    shutil.copy(gate, copy / "gate/smgate-gate.pyz")
     return copy
 
 
