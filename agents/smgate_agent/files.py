@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
+from typing import IO
 
 READ_BYTES_MAX = 4 << 20
 """Larger than any config.json or state file; a bigger one is not what it says it is."""
@@ -47,3 +49,14 @@ def read_bounded(path: Path, *, bytes_max: int = READ_BYTES_MAX) -> bytes:
     if len(data) > bytes_max:
         raise TooLargeError(f"{path} is larger than {bytes_max} bytes")
     return data
+
+
+def hold(path: Path) -> IO[bytes] | None:
+    """Lock a file for as long as it is open; None if another process holds it."""
+    file = path.open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file

@@ -119,7 +119,7 @@ class Tracker:
         self._bad_readings = 0 if reading.http in {"ok", "none"} else self._bad_readings + 1
         before, self._state = self._state, self._next_state(reading)
         revived = before == "exited" and self._state in {"starting", "serving"}
-        if revived and reading.life is None:
+        if revived and _is_silent(reading.life):
             self._restarts += 1
         self._launch_id = launch_id
         self.view = self._look(reading, launch_id)
@@ -127,10 +127,11 @@ class Tracker:
 
     def _count_start(self, reading: Reading, launch_id: str | None) -> None:
         """A new start is a new life in the log, or else a new launch."""
+        another = launch_id != self._launch_id and None not in {launch_id, self._launch_id}
+        if another and _is_silent(reading.life):
+            self._restarts += 1
+            self._state = None  # so that it is not counted again when it is seen alive
         if reading.life is None:
-            if launch_id != self._launch_id and None not in {launch_id, self._launch_id}:
-                self._restarts += self._state != "exited"  # else counted when it is seen alive
-                self._state = None
             return
         number = reading.life.number
         if self._counted_life is None:
@@ -272,6 +273,11 @@ class Tracker:
                 Offer(key=key, payload=facts.MemoryFallbackCleared(instance_id=name), salt=salt)
             ]
         return []
+
+
+def _is_silent(life: log_reader.Life | None) -> bool:
+    """There is no log, or none that ever told of a start."""
+    return life is None or life.number == 0
 
 
 def _resolved(

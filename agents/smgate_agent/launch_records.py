@@ -16,6 +16,7 @@ one JSON object (unknown keys are ignored):
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -54,6 +55,17 @@ class LaunchRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_all(state_dir: Path, *, now_us: int) -> tuple[LaunchRecord, ...]:
     """The records, newest first; old ones are removed, broken ones skipped."""
+    found = read(state_dir)
+    oldest_us = now_us - KEEP_RECORDS_S * 1_000_000
+    old = {one for one in found if one.started_at_us < oldest_us and process(one) != "alive"}
+    for one in old:
+        with contextlib.suppress(OSError):
+            (state_dir / DIRECTORY / f"{one.launch_id}.json").unlink(missing_ok=True)
+    return tuple(one for one in found if one not in old)
+
+
+def read(state_dir: Path) -> tuple[LaunchRecord, ...]:
+    """The records, newest first; broken ones are skipped."""
     found: list[LaunchRecord] = []
     try:
         paths = sorted(
@@ -64,14 +76,9 @@ def read_all(state_dir: Path, *, now_us: int) -> tuple[LaunchRecord, ...]:
     for path in paths[-RECORDS_MAX:]:
         try:
             data = files.read_bounded(path, bytes_max=RECORD_BYTES_MAX)
-            record = msgspec.json.decode(data, type=LaunchRecord)
-            old = record.started_at_us < now_us - KEEP_RECORDS_S * 1_000_000
-            if old and process(record) != "alive":
-                path.unlink(missing_ok=True)
-                continue
+            found.append(msgspec.json.decode(data, type=LaunchRecord))
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             continue
-        found.append(record)
     return tuple(sorted(found, key=lambda record: record.started_at_us, reverse=True))
 
 

@@ -50,13 +50,17 @@ class Metrics:
         self.generation = self._gauge("directive_generation", "Generation of the held directive.")
         self.gpus = self._gauge("gpus", "GPUs that the driver shows.")
         for name in instances:
-            for phase in PHASES:
-                self.memory_fallback.labels(name, phase)
-            for state in STATES:
-                self.state.labels(name, state)
-            for source in SOURCES:
-                for reason in REASONS:
-                    self.failures.labels(name, source, reason)
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Show an instance's series from now on; more than once is fine."""
+        for phase in PHASES:
+            self.memory_fallback.labels(name, phase)
+        for state in STATES:
+            self.state.labels(name, state)
+        for source in SOURCES:
+            for reason in REASONS:
+                self.failures.labels(name, source, reason)
 
     def serve(self, port: int, *, host: str) -> threading.Thread:
         """Serve at this address, in a daemon thread."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from smgate_agent import controller_link, identity, outbox, outbox_file
+from smgate_agent import controller_link, found, identity, outbox, outbox_file
 
 _CREDENTIAL_REFUSED: Final = frozenset({"http_401", "http_403", "wrong_kind_of_token"})
 _CREDENTIAL_CODES: Final = "token_"
@@ -79,6 +79,17 @@ class News:
                     "have; it is asked again.",
                     level=logging.WARNING,
                 )
+
+    def scan(self, shown: found.Shown) -> None:
+        """Whether all servers of this machine can be found."""
+        if shown.code is None:
+            self.forget("scan")
+            return
+        self.say(
+            "scan",
+            f"Servers that nobody declared may be missed ({shown.code}): {shown.sentence}",
+            level=logging.WARNING,
+        )
 
     def outbox(self, standing: outbox.Standing, path: Path) -> None:
         """Whether facts can be kept."""

@@ -70,6 +70,20 @@ class Nvml:
         reason = None if gpus else "the driver sees no GPU"
         return Inventory(gpus=gpus, driver_version=driver, reason=reason)
 
+    def users(self) -> dict[str, frozenset[int]] | None:
+        """Processes that use each GPU, by its UUID; None where the driver does not say."""
+        if self._nvml is None:
+            return None
+        try:
+            return {
+                str(self._nvml.nvmlDeviceGetUUID(handle)): frozenset(
+                    int(one.pid) for one in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                )
+                for handle in self._handles()
+            }
+        except self._nvml.NVMLError:
+            return None
+
     def faults(self, *, wait_ms: int) -> Iterator[Fault | None]:
         """Xids as they come; None after a wait without one. Ends where events are not supported."""
         if self._nvml is None:

@@ -6,7 +6,6 @@ because watching seven servers must not end with the eighth.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import logging
 import math
@@ -14,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -29,6 +28,7 @@ from smgate_agent import (
     directive_poll,
     drain,
     files,
+    found,
     gate_socket,
     identity,
     metrics,
@@ -88,10 +88,13 @@ class Resident:
         self._edges = edges
         self._state_dir = Path(settings.state_dir)
         self._state_dir.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self._state_dir)
+        if (lock := files.hold(self._state_dir / LOCK_FILE)) is None:
+            raise AlreadyRunningError(settings.state_dir)
+        self._lock = lock
         self.stop = threading.Event()
         self._talk_stop = threading.Event()
         """Ends what was begun with one credential; the rest goes on."""
+        self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.metrics = metrics.Metrics(instance.id for instance in settings.instance)
         self.outbox = outbox.Outbox(
@@ -103,18 +106,10 @@ class Resident:
         self._nvml = nvml.Nvml()
         self._inventory = nvml.Inventory()
         self._faults = nvml.FaultLog(edges.clock)
-        self._watchers = [
-            watch.Watcher(
-                instance,
-                settings,
-                outbox_=self.outbox,
-                metrics_=self.metrics,
-                clock_=edges.clock,
-                stop=self.stop,
-                faults=self._faults,
-            )
-            for instance in settings.instance
-        ]
+        self._declared = [self._watcher(one, None) for one in settings.instance]
+        self._finder = found.Finder(
+            settings, self._nvml.users, self._watch_found, self.stop, edges.clock
+        )
         self._drains = drain.Drains(
             self._state_dir,
             watched=lambda: [
@@ -128,7 +123,7 @@ class Resident:
         self._holder: directive_poll.Holder | None = None
         self._links: dict[str, controller_link.Link] = {}
         self._socket: gate_socket.GateSocket | None = None
-        self._gap_rounds: list[int] | None = None
+        self._gap_rounds: dict[str, int] | None = None
         self._node_known = threading.Event()
         self._node_due = threading.Event()
         self._status_due_s = 0.0
@@ -136,6 +131,28 @@ class Resident:
         self._status: bytes = b""
         self._news = news.News(log)
         self._metrics_due_s = edges.clock.monotonic_s()
+
+    @property
+    def _watchers(self) -> list[watch.Watcher]:
+        return self._declared + self._finder.watchers
+
+    def _watcher(self, one: config.Instance, process: watch.ProcessState | None) -> watch.Watcher:
+        return watch.Watcher(
+            one,
+            self._settings,
+            outbox_=self.outbox,
+            metrics_=self.metrics,
+            clock_=self._edges.clock,
+            stop=self.stop,
+            faults=self._faults,
+            process=process,
+        )
+
+    def _watch_found(self, one: config.Instance, process: watch.ProcessState) -> watch.Watcher:
+        self.metrics.add(one.id)
+        watcher = self._watcher(one, process)
+        self._start(f"watch {one.id}", watcher.run)
+        return watcher
 
     def ask_to_stop(self) -> None:
         """From a signal handler: end soon."""
@@ -151,8 +168,10 @@ class Resident:
             allocator.limit_arenas()
             self._start("gpus", self._watch_gpus)
             self._node_known.wait(_NODE_FIRST_S)
-            for watcher in self._watchers:
+            for watcher in self._declared:
                 self._start(f"watch {watcher.declared.id}", watcher.run)
+            if self._settings.scan_interval_s:
+                self._start("scan", self._finder.run)
             self._start("drains", self._drains.run)
             while not self.stop.is_set():
                 self._round()
@@ -266,8 +285,8 @@ class Resident:
         except OSError as exc:
             log.error("Cannot listen for launch gates at %s: %s", path, exc)  # noqa: TRY400 # no bug
             return
-        serve = functools.partial(self._socket.run, self._talk_stop)
-        self._start("gate socket", serve, self._talk_stop)
+        run = functools.partial(self._socket.run, self._talk_stop)
+        self._start("gate socket", run, self._talk_stop)
 
     def _watch_gpus(self) -> None:
         """A thread of its own: a driver in trouble can hold a call for ever."""
@@ -307,13 +326,13 @@ class Resident:
         if not self.outbox.standing().gap_open:
             self._gap_rounds = None
             return
-        rounds = [watcher.rounds for watcher in self._watchers]
+        rounds = found.rounds(self._watchers)
         if self._gap_rounds is None:
             self._gap_rounds = rounds
             self._node_due.set()
             return
         # Two rounds: the first may have begun before the gap.
-        if all(now >= then + 2 for now, then in zip(rounds, self._gap_rounds, strict=True)):
+        if all(now >= self._gap_rounds.get(name, -2) + 2 for name, now in rounds.items()):
             self.outbox.close_gap()
 
     def _show(self, now_s: float) -> None:
@@ -328,6 +347,7 @@ class Resident:
         self.metrics.generation.set(held.generation if held is not None else 0)
         self._news.enrolment(self._credential, self._state_dir)
         self._news.links(self._links)
+        self._news.scan(self._finder.shown)
         self._news.outbox(standing, self._state_dir / OUTBOX_FILE)
         status = msgspec.json.encode(
             {
@@ -337,6 +357,7 @@ class Resident:
                 "gpus_reason": self._inventory.reason,
                 "dropped": standing.dropped,
                 "instances": {w.declared.id: w.view for w in self._watchers},
+                "scan": self._finder.shown if self._settings.scan_interval_s else None,
             }
         )
         if status == self._status and now_s < self._status_due_s:
@@ -359,8 +380,9 @@ class Resident:
         thread = threading.Thread(
             target=self._supervise, args=(name, work, stop or self.stop), name=name, daemon=True
         )
-        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
-        thread.start()
+        with self._starting:
+            self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+            thread.start()
 
     def _supervise(self, name: str, work: Callable[[], None], stop: threading.Event) -> None:
         while not stop.is_set():
@@ -376,13 +398,3 @@ class Resident:
         deadline_s = self._edges.clock.monotonic_s() + _STOP_S
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - self._edges.clock.monotonic_s()))
-
-
-def _lock(state_dir: Path) -> IO[bytes]:
-    file = (state_dir / LOCK_FILE).open("wb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
-        file.close()
-        raise AlreadyRunningError(str(state_dir)) from exc
-    return file

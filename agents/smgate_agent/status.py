@@ -38,6 +38,7 @@ def gather(state_dir: Path, *, clock_: clock.Clock, gpus: nvml.Inventory) -> dic
         "links": seen.get("links", {}),
         "instances": seen.get("instances", {}),
         "instances_seen_at_us": written_at_us,
+        "scan": seen.get("scan"),
     }
 
 
@@ -65,6 +66,11 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"directive   generation {held['generation']}, {held['units']} units, log {held['incarnation']}"
     yield from _instance_lines(status, now_us)
+    scan = status["scan"]
+    if scan is not None:
+        late = f", {scan['not_told']} not told: GPUs not known" if scan["not_told"] else ""
+        blind = f"; more may run ({scan['code']}): {scan['sentence']}" if scan["code"] else ""
+        yield f"processes   {scan['servers']} servers found{late}{blind}"
 
 
 def _outbox_lines(outbox: dict[str, Any] | None, now_us: int) -> Iterator[str]:

@@ -35,6 +35,9 @@ from smgate_agent import (
 
 T = TypeVar("T")
 
+ProcessState = Callable[[], launch_records.Process]
+"""Whether the process of a server lives, where somebody knows which one it is."""
+
 DIRECTORY: Final = "watch"
 LOG_PIECES_MAX: Final = 32
 """Pieces read before the port is asked again: 8 MiB, so that a long log delays no health check."""
@@ -58,7 +61,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 class Watcher:
     """One instance's thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it works with, and what it is told of the process
         self,
         declared: config.Instance,
         settings: config.AgentConfig,
@@ -68,8 +71,12 @@ class Watcher:
         clock_: clock.Clock,
         stop: threading.Event,
         faults: nvml.FaultLog,
+        process: ProcessState | None = None,
     ) -> None:
         self._faults = faults
+        self._process = process
+        self.ended = False
+        """The one process this watcher is for has ended, and that was told."""
         self.declared = declared
         self._settings = settings
         self._outbox = outbox_
@@ -101,9 +108,9 @@ class Watcher:
 
     def run(self) -> None:
         """Read until told to stop."""
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self.ended):
             self.step()
-            if self._caught_up:
+            if self._caught_up and not self.ended:
                 self._stop.wait(self._settings.poll_interval_s)
         if self._tail is not None:
             self._tail.close()
@@ -123,6 +130,7 @@ class Watcher:
         self._metrics.instance(self.declared.id, state=view.state, phase=view.verdict.phase)
         self._save()
         self.rounds += 1
+        self.ended = self._process is not None and reading.process == "gone"
 
     def _read_log(self) -> None:
         if self._tail is None:
@@ -148,7 +156,14 @@ class Watcher:
 
     def _reading(self) -> instance.Reading:
         launch = self._launch()
-        status = self._health()
+        process: launch_records.Process = "unknown"
+        if self._process is not None:
+            process = self._process()
+        elif launch is not None:
+            process = launch_records.process(launch)
+        # Where a process that is gone listened, another one may answer now.
+        gone = self._process is not None and process == "gone"
+        status: instance.Http = "none" if gone else self._health()
         if status == "ok" and self.declared.node_rank == 0:
             self._ask_info()
         args = self._info.args if self._info is not None else self._log.life.args
@@ -160,7 +175,7 @@ class Watcher:
             info=self._info,
             architecture=self._architecture,
             life=self._log.life if self._tail is not None else None,
-            process=launch_records.process(launch) if launch is not None else "unknown",
+            process=process,
             launch=launch,
             model=model,
             checkpoint_bytes=checkpoint_bytes,
