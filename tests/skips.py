@@ -8,6 +8,8 @@ the suite needs is installed by `make test`.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Generator
 
 import pynvml
@@ -43,6 +45,20 @@ def needs_test_all() -> None:
     """Skip unless `make test-all` runs."""
     if not os.environ.get("SMGATE_TEST_ALL"):
         pytest.skip(f"{PROVEN}SMGATE_TEST_ALL is not set; make test-all sets it")
+
+
+def needs_namespaces() -> None:
+    """Skip where the kernel gives this user no mount, PID and network namespaces."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip(f"{PROVEN}unshare (util-linux) is not installed")
+    as_root = [] if os.getuid() == 0 else ["--map-root-user"]
+    kinds = ["--mount", "--net", "--pid", "--fork", "--mount-proc"]
+    tried = subprocess.run(
+        [unshare, *as_root, *kinds, "true"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode:
+        pytest.skip(f"{PROVEN}no namespaces for this user: {tried.stderr.strip()}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ROOT / "agents"
 PARTS = ("smgate_agent/__init__.py", "smgate_agent/launch", "smgate_agent/probe")
 OUTPUT = ROOT / "build" / "smgate-gate.pyz"
-MAIN = "from smgate_agent.launch import standalone\n\nraise SystemExit(standalone.main())\n"
+MAIN = Path(__file__).with_name("gate_main.py")
 SHEBANG = b"#!/usr/bin/env python3\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -38,7 +38,7 @@ def build(output: Path) -> Path:
         stream.write(SHEBANG)
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in [
-                ("__main__.py", MAIN),
+                ("__main__.py", MAIN.read_text()),
                 *((str(path.relative_to(AGENTS)), path.read_text()) for path in sources()),
             ]:
                 entry = zipfile.ZipInfo(name, EPOCH)

@@ -5,10 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
-from tests.launch import stand_ins
 
 
 def test_the_command_keeps_pid_argv_environment_folder_and_files(node):
@@ -108,24 +106,6 @@ def test_bad_settings_in_the_environment_never_keep_the_command_from_starting(no
 def test_quiet_says_nothing(node):
     node.launch(options=["--quiet"])
     assert node.stderr == ""
-
-
-def test_a_request_to_end_ends_it_before_the_command_starts(node):
-    with stand_ins.Controller(lambda _: None) as controller:
-        node.enroll(controller.url)
-        process = subprocess.Popen(
-            [sys.executable, "-I", node.archive, "launch", "--state-dir", node.state, "--",
-             "sglang", "serve"],
-            env=node.environ, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        until = time.monotonic() + 20
-        while not controller.requests and time.monotonic() < until:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=10)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert stderr == b""
-    assert not node.dump.exists()
 
 
 def test_equal_sources_build_equal_archives(archive, tmp_path, node):

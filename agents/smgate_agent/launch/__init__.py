@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """Run `smgate-agent launch` with the arguments after `launch`; returns only if nothing ran."""
-    from smgate_agent.launch import gate
+    from smgate_agent.launch import ending
 
-    return gate.main(argv)
+    ending.obey()
+    try:
+        from smgate_agent.launch import gate
+
+        return gate.main(argv)
+    except ending.Terminated as request:
+        return ending.die(request.number)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES_MAX = 1 << 20
 REAP_S = 0.5
+REAP_PAUSE_S = 0.005
 MARK = "smgate-result "
 """Starts the one line of a child's output that is meant for the gate."""
 
@@ -85,6 +86,7 @@ class Children:
             child.wait(timeout=REAP_S)
         except subprocess.TimeoutExpired:
             return  # stuck in the kernel: nothing can be done from here
+        _reap_group(child.pid)
         with self._lock:
             if child in self._alive:
                 self._alive.remove(child)
@@ -95,6 +97,27 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         child.kill()
+
+
+def _reap_group(group: int) -> None:
+    """Take over the deaths of a child's own children, where they are ours now.
+
+    That is so for process 1 of a container, whose command would keep them as zombies.
+    """
+    until = time.monotonic() + REAP_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < until:
+            if os.waitpid(-group, os.WNOHANG) == (0, 0):
+                time.sleep(REAP_PAUSE_S)
+
+
+def reap_strangers() -> None:
+    """Take over every death that nobody waits for: only process 1 is given such children."""
+    if os.getpid() != 1:
+        return
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
 
 
 def _read(child: subprocess.Popen[bytes], until: float) -> bytes:

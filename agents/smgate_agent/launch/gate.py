@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import sys
 import threading
 import time
 import uuid
@@ -21,6 +19,7 @@ from smgate_agent.launch import (
     checks,
     contact,
     conversation,
+    ending,
     handover,
     kernel_key,
     link,
@@ -30,12 +29,12 @@ from smgate_agent.launch import (
     plan,
     shapes,
     state,
+    telling,
 )
-from smgate_agent.launch.children import Children
+from smgate_agent.launch.children import Children, reap_strangers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from smgate_agent.launch.command import Command
 
@@ -47,10 +46,6 @@ MARGIN_S = 0.3
 FAREWELL_S = 1.0
 READING_SHARE = 0.5
 READING_S = 20.0
-
-
-class Terminated(BaseException):
-    """Somebody asked this process to end before it became the command."""
 
 
 @dataclass
@@ -235,12 +230,13 @@ class Gate:
         why = f"{outcome['code']}, by {source.replace('_', ' ')}"
         if source == "local_rule":
             why += f" because of {self.progress.doubt}"
-        _say(f"{done} ({why}; {self._added_ms()} ms)")
+        telling.say(f"{done} ({why}; {self._added_ms()} ms)")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the gate; on success this process has become the command and nothing is returned."""
     began = time.monotonic()
+    telling.hold_standard_files()
     own, command = option_lists.split(argv)
     if not command:
         return _usage(own)
@@ -248,14 +244,12 @@ def main(argv: Sequence[str]) -> int:
     children = Children()
     try:
         value = _decide(own, command, began, children)
-    except Terminated:
+    except ending.Terminated:
         children.kill_all()
-        return 128 + signal.SIGTERM
-    except KeyboardInterrupt:
-        children.kill_all()
-        return 128 + signal.SIGINT
+        raise
     except BaseException as exc:
-        _say(f"left the command as it is (gate_error_{type(exc).__name__.lower()})")
+        children.kill_all()
+        telling.say(f"left the command as it is (gate_error_{type(exc).__name__.lower()})")
     return handover.become(command, value)
 
 
@@ -264,7 +258,7 @@ def _usage(own: list[str]) -> int:
     if "-h" in own or "--help" in own:
         parser.print_help()
         return 0
-    _say(f"no command: {parser.usage}")
+    telling.say(f"no command: {parser.usage}")
     return USAGE_STATUS
 
 
@@ -273,9 +267,8 @@ def _decide(own: list[str], command: list[str], began: float, children: Children
         options = option_lists.read(own, os.environ)
     except option_lists.UsageError:
         # The message is not repeated: it quotes what was typed, and a secret may be in it.
-        _say("left the command as it is (usage_error: see smgate-agent launch --help)")
+        telling.say("left the command as it is (usage_error: see smgate-agent launch --help)")
         return None
-    _obey_termination()
     gate = Gate(
         options=options,
         argv=command,
@@ -292,22 +285,7 @@ def _decide(own: list[str], command: list[str], began: float, children: Children
     parting.start()
     parting.join(FAREWELL_S)
     children.kill_all()
+    reap_strangers()
     gate.say(outcome, source)
     value = outcome["value"]
     return None if value is None else str(value)
-
-
-def _obey_termination() -> None:
-    """End on SIGTERM, also as process 1 of a container, where the kernel would drop it."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
-    with contextlib.suppress(ValueError):  # not the main thread: then nothing can be set
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, end)
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(Exception):
-        sys.stderr.write(f"smgate-launch: {text}\n")

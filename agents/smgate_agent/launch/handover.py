@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from smgate_agent.launch import ending, telling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +24,13 @@ def become(argv: Sequence[str], value: str | None) -> int:
     command = [*argv, FLAG, value] if value is not None else list(argv)
     with contextlib.suppress(Exception):
         _undo_interpreter_start()
-    with contextlib.suppress(Exception):
-        sys.stderr.flush()
     try:
         os.execvp(command[0], command)
     except OSError as exc:
-        sys.stderr.write(f"smgate-launch: cannot start the command: {exc.strerror}\n")
+        telling.say(f"cannot start the command: {exc.strerror}")
         return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_EXECUTABLE
     except ValueError:
-        sys.stderr.write("smgate-launch: cannot start the command: it is empty or malformed\n")
+        telling.say("cannot start the command: it is empty or malformed")
         return NOT_FOUND
 
 
@@ -42,9 +41,7 @@ def _undo_interpreter_start() -> None:
     """
     for name in IGNORED_BY_PYTHON:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
+    ending.disobey()
     given = Path("/proc/self/environ").read_bytes().split(b"\0")
     prefix = LOCALE_VARIABLE.encode() + b"="
     if LOCALE_VARIABLE in os.environ and not any(entry.startswith(prefix) for entry in given):

@@ -1,7 +1,7 @@
 """HTTP to the controller, or to the resident agent's Unix socket: one exchange, bounded.
 
-No redirect is followed, no body above the limit is read, and a peer that sends one byte at a time
-is cut off by a timer.
+No redirect is followed, no body above the limit is read, a peer that sends one byte at a time is
+cut off by a timer, and nobody waits for a name server that does not answer.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ BODY_BYTES_MAX = 1 << 20
 HTTP_OK, HTTP_SERVER_ERROR = 200, 500
 STATUS_TOO_MANY = 429
 USER_AGENT = "smgate-launch"
+GRACE_S = 0.2
+"""For the timer to cut the exchange off, so that it can say more than silence."""
 
 
 class ExchangeError(Exception):
@@ -51,6 +53,28 @@ def exchange(
     Raises:
         ExchangeError: there was no such answer within the time.
     """
+    ended: list[bytes | Exception] = []
+
+    def work() -> None:
+        try:
+            ended.append(_exchange(endpoint, method, path, body, timeout_s))
+        except Exception as exc:
+            ended.append(exc)
+
+    # A look-up of a name cannot be interrupted; a thread that hangs in one is left behind.
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(timeout_s + GRACE_S)
+    if not ended:
+        raise ExchangeError("controller_silent", retry=True)
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+    return ended[0]
+
+
+def _exchange(
+    endpoint: Endpoint, method: str, path: str, body: Json | None, timeout_s: float
+) -> bytes:
     try:
         connection, prefix = _connection(endpoint, timeout_s)
     except (ssl.SSLError, ValueError, http.client.HTTPException) as exc:
