@@ -28,3 +28,5 @@ def test_the_architecture_is_read_off_real_headers():
     assert elf.cubin_sm(elf.with_sm(of_103, 107)) == 107
     older = of_103[:8] + b"\x07" + of_103[9:48] + bytes.fromhex("5a055a00") + of_103[52:]
     assert elf.cubin_sm(older) == 90
+    of_the_host = older[:18] + b"\x3e\x00" + older[20:]
+    assert elf.cubin_sm(of_the_host) is None

@@ -8,7 +8,7 @@ from tests.probe import machine
 
 from smgate.domain.memory import fit, parts
 from smgate.domain.values import Layout
-from smgate_agent.probe import memory
+from smgate_agent.probe import driver, memory
 
 GIB = 1 << 30
 K3 = {
@@ -57,6 +57,8 @@ def test_what_does_not_fit_fails_and_nothing_is_kept(node, more):
     node.driver(*TWO)
     answer = node.run("memory", launch(*TWO), TWO[0], {**TWO[1], **more})
     assert said(answer) == ("failed", "packed_does_not_fit:gpu1")
+    if "free" in more:  # it is known beforehand: nothing is asked for
+        assert "\n1 " not in node.touched.read_text()
 
 
 def test_memory_that_does_not_come_back_is_an_error(node):
@@ -117,3 +119,19 @@ def test_the_sizes_are_the_controllers():
 )
 def test_a_shape_of_another_form_is_unknown(name, value):
     assert memory.experts({**K3, name: value}, "none") is None
+
+
+@pytest.mark.parametrize(("gpus", "own", "reason"), [
+    ([], [], "no_gpu"),
+    ([(None, 0)], [], None), ([(False, 0)], ["GPU-0"], None),
+    ([(False, None)], [], "gpu_use_unknown"), ([(False, 2)], [], "gpu_in_use"),
+    ([(True, 0)], [], "mig_not_covered"), ([(False, 0)], ["GPU-0", "GPU-1"], "gpu_not_found"),
+    ([(False, 0), (False, 2)], ["GPU-0", "GPU-0"], None),
+])  # fmt: skip
+def test_a_gpu_of_which_the_driver_does_not_say_who_uses_it_is_left_alone(gpus, own, reason):
+    shown = [
+        driver.Gpu(f"GPU-{index}", "10.7", 1, mig, processes)
+        for index, (mig, processes) in enumerate(gpus)
+    ]
+    assert driver.untouchable(driver.Driver("1", None, shown), own) == reason
+    assert driver.untouchable(None, own) == "no_gpu"

@@ -72,6 +72,20 @@ def read(nvml: Any) -> Driver | None:  # noqa: ANN401
     return Driver(answer["driver_version"], _cuda(nvml), gpus)
 
 
+def untouchable(found: Driver | None, own: list[str]) -> str | None:
+    """Why a check must not put anything on these GPUs (all, if none are named); None if it may."""
+    if found is None or not found.gpus:
+        return "no_gpu"
+    mine = [gpu for gpu in found.gpus if not own or gpu.uuid in own]
+    if len(mine) < len(set(own)):
+        return "gpu_not_found"
+    if any(gpu.mig for gpu in mine):
+        return "mig_not_covered"
+    if any(gpu.processes is None for gpu in mine):
+        return "gpu_use_unknown"
+    return "gpu_in_use" if any(gpu.processes for gpu in mine) else None
+
+
 def single_sm() -> str | None:
     """The SM all GPUs of this machine share, or None."""
     found = read(load())

@@ -86,31 +86,17 @@ def run(launch: dict[str, Any]) -> dict[str, Any]:
         return result("skipped", "layout_unknown")
     numbers: Numbers = {name: float(value) for name, value in sizes._asdict().items()}
     found = driver.read(driver.load())
-    if found is None or not found.gpus:
-        return result("skipped", "no_gpu", numbers)
-    own = set(launch.get("gpu_uuids") or [gpu.uuid for gpu in found.gpus])
-    reason = _unusable(found, own)
-    if reason is not None:
-        return result("skipped", reason, numbers)
+    own = launch.get("gpu_uuids") or []
+    reason = driver.untouchable(found, own)
+    if reason is not None or found is None:
+        return result("skipped", reason or "no_gpu", numbers)
     try:
         import torch
     except ImportError:
         return result("error", "torch_missing", numbers)
     if not torch.cuda.is_available():
         return result("error", "torch_sees_no_gpu", numbers)
-    return _of_all(torch, own, sizes, numbers)
-
-
-def _unusable(found: driver.Driver, own: set[str | None]) -> str | None:
-    """Why these GPUs are not touched."""
-    mine = [gpu for gpu in found.gpus if gpu.uuid in own]
-    if len(mine) != len(own):
-        return "gpu_not_found"
-    if any(gpu.mig for gpu in mine):
-        return "mig_not_covered"
-    if any(gpu.processes is None for gpu in mine):
-        return "gpu_use_unknown"
-    return "gpu_in_use" if any(gpu.processes for gpu in mine) else None
+    return _of_all(torch, set(own or [gpu.uuid for gpu in found.gpus]), sizes, numbers)
 
 
 def _of_all(torch: Any, own: set[str | None], sizes: Experts, numbers: Numbers) -> dict[str, Any]:  # noqa: ANN401
