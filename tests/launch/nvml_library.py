@@ -9,6 +9,7 @@ import struct
 RECORD = 256
 TEXT_FIELD = 96
 SM_AT, MEMORY_AT, STATUS_AT, MIG_AT, PROCESSES_AT = 192, 200, 208, 212, 216
+USED_AT = 224
 DATA_AT = 0x1000
 NAME = "libnvidia-ml.so.1"
 
@@ -57,6 +58,9 @@ def _functions(count, start, cuda):
             # too small, unless there are none
             + RETURN_OK
         ),
+        "nvmlDeviceGetMemoryInfo_v2": lambda _: (
+            b"\x48\x8b\x87" + _at(USED_AT) + bytes.fromhex("48894620") + RETURN_OK
+        ),
         "nvmlSystemGetDriverVersion": lambda place: (
             bytes.fromhex("488d35")
             + struct.pack("<i", DATA_AT + count * RECORD - (place + 7))
@@ -74,7 +78,9 @@ def _table(gpus, driver):
         record += gpu.get("name", "NVIDIA R200").encode().ljust(TEXT_FIELD, b"\0")
         status = 0 if gpu["sm"] else 15
         mig, processes = gpu.get("mig", 0), gpu.get("processes", 0)
-        record += struct.pack("<iiQiii", major, minor, 288 << 30, status, mig, processes)
+        record += struct.pack(
+            "<iiQiiiiQ", major, minor, 288 << 30, status, mig, processes, 0, gpu.get("used", 0)
+        )
         table += record.ljust(RECORD, b"\0")
     return table + driver.encode().ljust(TEXT_FIELD, b"\0")
 

@@ -69,6 +69,12 @@ def test_memory_that_does_not_come_back_is_an_error(node):
 
 UNTOUCHED = {
     "in use": ([TWO[0], {**TWO[1], "processes": 1}], launch(*TWO), TWO, "gpu_in_use"),
+    "in use by what is hidden": (
+        [TWO[0], {**TWO[1], "used": GIB}],
+        launch(*TWO),
+        TWO,
+        "gpu_in_use",
+    ),
     "MIG": ([TWO[0], {**TWO[1], "mig": 1}], launch(*TWO), TWO, "mig_not_covered"),
     "not there": (TWO[:1], launch(*TWO), TWO, "gpu_not_found"),
     "hidden from torch": (TWO, launch(*TWO), TWO[:1], "gpu_not_visible"),
@@ -130,8 +136,10 @@ def test_a_shape_of_another_form_is_unknown(name, value):
 ])  # fmt: skip
 def test_a_gpu_of_which_the_driver_does_not_say_who_uses_it_is_left_alone(gpus, own, reason):
     shown = [
-        driver.Gpu(f"GPU-{index}", "10.7", 1, mig, processes)
+        driver.Gpu(f"GPU-{index}", "10.7", 1, mig, processes, None if processes is None else 0)
         for index, (mig, processes) in enumerate(gpus)
     ]
     assert driver.untouchable(driver.Driver("1", None, shown), own) == reason
     assert driver.untouchable(None, own) == "no_gpu"
+    unsaid = [driver.Gpu("GPU-0", "10.7", 1, None, 0, None)]
+    assert driver.untouchable(driver.Driver("1", None, unsaid), []) == "gpu_use_unknown"

@@ -19,7 +19,21 @@ RECORD_BYTES_MAX = 8192
 GPUS_MAX = 64
 OK, TOO_SMALL = 0, 7
 THOUSAND, TEN = 1000, 10
+IDLE_BYTES_MAX = 1 << 28
+"""An idle H200 says 0; one CUDA context alone takes twice this."""
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d{1,5})")
+
+
+class MemoryV2(ctypes.Structure):
+    """`nvmlMemory_v2_t`. The first version counts what the driver keeps for itself as used."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")),
+    ]
+
+
+MEMORY_V2 = ctypes.sizeof(MemoryV2) | 2 << 24
 
 
 class Gpu(NamedTuple):
@@ -30,7 +44,9 @@ class Gpu(NamedTuple):
     memory_bytes: int
     mig: bool | None
     processes: int | None
-    """Processes with a CUDA context on it, of whatever container."""
+    """Processes with a CUDA context on it; in a container the driver may hide those of others."""
+    used_bytes: int | None
+    """Memory in use, the driver's own apart: it shows the processes that are hidden."""
 
 
 class Driver(NamedTuple):
@@ -66,6 +82,7 @@ def read(nvml: Any) -> Driver | None:  # noqa: ANN401
             memory_bytes=found["memory_bytes"],
             mig=_mig(nvml, index),
             processes=_processes(nvml, index),
+            used_bytes=_used_bytes(nvml, index),
         )
         for index, found in enumerate(answer["gpus"][:GPUS_MAX])
     ]
@@ -81,9 +98,10 @@ def untouchable(found: Driver | None, own: list[str]) -> str | None:
         return "gpu_not_found"
     if any(gpu.mig for gpu in mine):
         return "mig_not_covered"
-    if any(gpu.processes is None for gpu in mine):
+    if any(gpu.processes is None or gpu.used_bytes is None for gpu in mine):
         return "gpu_use_unknown"
-    return "gpu_in_use" if any(gpu.processes for gpu in mine) else None
+    busy = any(gpu.processes or (gpu.used_bytes or 0) > IDLE_BYTES_MAX for gpu in mine)
+    return "gpu_in_use" if busy else None
 
 
 def single_sm() -> str | None:
@@ -115,6 +133,14 @@ def _processes(nvml: Any, index: int) -> int | None:  # noqa: ANN401
         ask = nvml.nvmlDeviceGetComputeRunningProcesses_v3
         if ask(_handle(nvml, index), ctypes.byref(count), None) in (OK, TOO_SMALL):
             return count.value
+    return None
+
+
+def _used_bytes(nvml: Any, index: int) -> int | None:  # noqa: ANN401
+    memory = MemoryV2(version=MEMORY_V2)
+    with contextlib.suppress(AttributeError):
+        if nvml.nvmlDeviceGetMemoryInfo_v2(_handle(nvml, index), ctypes.byref(memory)) == OK:
+            return int(memory.used)
     return None
 
 

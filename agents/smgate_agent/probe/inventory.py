@@ -84,6 +84,7 @@ def _torch_gpu(torch: Any, index: int) -> driver.Gpu:  # noqa: ANN401 (a module)
         memory_bytes=int(properties.total_memory),
         mig=None,
         processes=None,
+        used_bytes=None,
     )
 
 
