@@ -105,9 +105,13 @@ def _versions(environ: Mapping[str, str]) -> None:
     if version is None:
         raise Found("error", "flashinfer_version_unknown")
     package = stores.package_folder("flashinfer_cubin")
-    if package is not None and not stores.same_version(stores.cubin_version(), version):
+    if package is not None and stores.cubin_version() != version:
         raise Found("failed", "cubin_version_mismatch")
-    if not all(stores.same_version(other, version) for other in stores.jit_cache_versions()):
+    # As FlashInfer compares them: of a jit-cache `+cu130` says which CUDA it is for.
+    if any(
+        other != version and not other.startswith(f"{version}+")
+        for other in stores.jit_cache_versions()
+    ):
         raise Found("failed", "jit_cache_version_mismatch")
 
 

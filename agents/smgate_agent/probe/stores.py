@@ -97,11 +97,6 @@ def jit_cache_versions() -> set[str]:
     return found
 
 
-def same_version(one: str | None, other: str) -> bool:
-    """Whether they are one version; `+cu130` says what a build is for, not which it is."""
-    return one is not None and one.partition("+")[0] == other.partition("+")[0]
-
-
 def _built(package: str) -> str | None:
     text = reader_child.source(package, "_build_meta.py")
     return reader_child.assigned(reader_child.body_of(text)).get("__version__")
