@@ -26,6 +26,28 @@ UNITS = {
     "rbg": f"rbg:{starts.INJECTED['rbg']['RBG_LWP_LEADER_ADDRESS']}",
     "llm-d": "kimi-k3-0.kimi-k3:20000",
 }
+WORKER_SET = "/spec/leaderWorkerTemplate"
+SHAPES = {
+    "deployment": ("apps/v1", "Deployment", ["/spec/template/spec"]),
+    "dynamo": (
+        "nvidia.com/v1beta1",
+        "DynamoGraphDeployment",
+        ["/spec/components/0/podTemplate/spec"],
+    ),
+    "llm-d": ("apps/v1", "StatefulSet", ["/spec/template/spec"]),
+    "lws": (
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        [f"{WORKER_SET}/leaderTemplate/spec", f"{WORKER_SET}/workerTemplate/spec"],
+    ),
+    "ome": ("ome.io/v1beta1", "ClusterServingRuntime", ["/spec/engineConfig"]),
+    "rbg": (
+        "workloads.x-k8s.io/v1alpha2",
+        "RoleBasedGroup",
+        ["/spec/roles/0/leaderWorkerPattern/template/spec"],
+    ),
+}
+"""Version and kind, and where the stack's own controller looks for pods."""
 BREAK: dict[str, Callable[[pathlib.Path], object]] = {
     "missing": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
@@ -158,6 +180,18 @@ def test_nothing_of_ours_can_keep_a_pod_from_starting_or_runs_beside_the_server(
             f"{options.STATE_DIR}/launches",
         ):
             assert hosts[mounted[str(path)]] == str(path)
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("folder", EXAMPLES)
+def test_a_stack_finds_its_pods_where_it_looks_for_them(
+    render: conftest.Render, folder: str
+) -> None:
+    [thing] = render(f"examples/{folder}")
+    found = (thing["apiVersion"], thing["kind"], [path for path, _ in objects.pods(thing)])
+    assert found == SHAPES[folder]
+    for model in thing["spec"].get("supportedModelFormats", ()):
+        assert {"modelFramework", "modelFormat"} <= set(model), "OME takes none without"
 
 
 @pytest.mark.parametrize("folder", EXAMPLES)

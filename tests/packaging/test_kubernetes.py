@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -58,10 +59,11 @@ def test_every_pod_is_locked_down_and_only_the_agent_is_root(render: conftest.Re
             assert context["seccompProfile"] == {"type": "RuntimeDefault"}
             assert pod["automountServiceAccountToken"] is False
             for container in [*pod["containers"], *pod["initContainers"]]:
+                seen = container["name"] == "agent"
                 assert container["securityContext"] == {
                     "allowPrivilegeEscalation": False,
                     "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
+                    "capabilities": {"drop": ["ALL"], **({"add": ["SYS_PTRACE"]} if seen else {})},
                 }, container["name"]
 
 
@@ -88,19 +90,25 @@ def test_the_agent_and_the_gate_meet_at_the_default_paths(render: conftest.Rende
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
     [agent] = pod["containers"]
     mounts = {one["mountPath"]: one["name"] for one in agent["volumeMounts"]}
-    for path in (str(pathlib.Path(options.AGENT_SOCKET).parent), options.STATE_DIR):
+    logs = ("/var/log/pods", "/var/log/containers")
+    for path in (str(pathlib.Path(options.AGENT_SOCKET).parent), options.STATE_DIR, *logs):
         assert hosts[mounts[path]] == path
+    assert pod["hostPID"], "processes of other pods are not seen without it"
     assert str(agent_config.DEFAULT_PATH.parent) in mounts
 
 
 @pytest.mark.kubectl
-def test_the_settings_of_the_agent_are_ones_it_takes(
+def test_the_settings_of_the_agent_are_ones_it_takes_also_where_a_server_is_declared(
     render: conftest.Render, tmp_path: pathlib.Path
 ) -> None:
     [shipped] = [thing for thing in render(SYSTEM) if thing["kind"] == "ConfigMap"]
-    (tmp_path / "agent.toml").write_text(shipped["data"]["agent.toml"])
-    settings = agent_config.load(tmp_path / "agent.toml", {})
-    assert [(one.restarter, one.log_format) for one in settings.instance] == [("external", "cri")]
+    page = shipped["data"]["agent.toml"]
+    declared = re.sub(r"^# ?(\[\[instance\]\]|\w+ = )", r"\1", page, flags=re.MULTILINE)
+    for text, restarters in ((page, []), (declared, ["external"])):
+        (tmp_path / "agent.toml").write_text(text)
+        settings = agent_config.load(tmp_path / "agent.toml", {})
+        assert [one.restarter for one in settings.instance] == restarters
+        assert settings.metrics_host == "0.0.0.0"
 
 
 @pytest.mark.kubectl
