@@ -13,7 +13,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide walk search ci clean
+	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log walk search ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ mutants: setup ## Break the code line by line: every listed mutant must be kille
 
 bench-decide: setup ## What deciding costs, as JSON lines (BENCH_NODES=1000,10000)
 	@PYTHONPATH=. $(BIN)/python -m tests.bench.decide
+
+bench-log: ## What the log writes and reads beside the eventsourcing library, as JSON lines (BENCH_SCALE=0.1)
+	@sh ops/dev/venv.sh .venv-bench controller,postgres,test,bench
+	@PYTHONPATH=. .venv-bench/bin/python -m tests.bench.log
 
 walk: setup ## Play fleets seed after seed until an invariant breaks (SEED=1 NODES=40 DAYS=30)
 	@mkdir -p .cache; seed=$(or $(SEED),1); while $(BIN)/smgate simulate fleet --seed $$seed --quiet \

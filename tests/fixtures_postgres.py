@@ -7,6 +7,7 @@ passed without PostgreSQL would say nothing about it.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import pathlib
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import psycopg
 import pytest
@@ -72,6 +73,13 @@ class DatabasePool:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[sa.URL]:
     """A server's maintenance database, as a URL."""
+    with serving(SETTINGS) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving(settings: Mapping[str, str]) -> Iterator[sa.URL]:
+    """A server with these settings, or the one at $TEST_POSTGRES_URL as it is."""
     given = os.environ.get("TEST_POSTGRES_URL")
     if given:
         yield sa.make_url(given).set(drivername="postgresql")
@@ -82,7 +90,7 @@ def postgres_server() -> Iterator[sa.URL]:
     try:
         binaries = system_binaries()
         serve = _embedded if binaries is None else _system
-        yield from serve(binaries, folder)
+        yield from serve(binaries, folder, settings)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -149,7 +157,7 @@ def system_binaries() -> pathlib.Path | None:
     return None
 
 
-def _system(binaries: pathlib.Path, folder: str) -> Iterator[sa.URL]:
+def _system(binaries: pathlib.Path, folder: str, settings: Mapping[str, str]) -> Iterator[sa.URL]:
     # initdb and postgres refuse to run as root.
     become: list[str] = []
     if os.geteuid() == 0:
@@ -173,7 +181,7 @@ def _system(binaries: pathlib.Path, folder: str) -> Iterator[sa.URL]:
         assert done.returncode == 0, f"{program} failed:\n{said}"
 
     call("initdb", *["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"])
-    options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     options += f" -c unix_socket_directories={folder}"
     call("pg_ctl", "-w", "-l", f"{folder}/server.log", "-o", options, "start")
     try:
@@ -182,7 +190,9 @@ def _system(binaries: pathlib.Path, folder: str) -> Iterator[sa.URL]:
         call("pg_ctl", "-m", "immediate", "stop")
 
 
-def _embedded(binaries: pathlib.Path | None, folder: str) -> Iterator[sa.URL]:
+def _embedded(
+    binaries: pathlib.Path | None, folder: str, settings: Mapping[str, str]
+) -> Iterator[sa.URL]:
     del binaries
     try:
         with warnings.catch_warnings():
@@ -202,7 +212,7 @@ def _embedded(binaries: pathlib.Path | None, folder: str) -> Iterator[sa.URL]:
         url = sa.make_url(server.get_uri()).set(drivername="postgresql")
         with psycopg.connect(_plain(url), autocommit=True) as connection:
             for name in ("fsync", "synchronous_commit", "full_page_writes"):
-                connection.execute(f"ALTER SYSTEM SET {name} = off".encode())
+                connection.execute(f"ALTER SYSTEM SET {name} = {settings[name]}".encode())
             connection.execute("SELECT pg_reload_conf()")
         yield url
     finally:

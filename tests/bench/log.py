@@ -1,0 +1,163 @@
+"""`make bench-log`: what the log writes and reads, beside the `eventsourcing` library and the driver.
+
+One JSON line per name and database: {name, database, runs, value, peer, peer_value, ceiling,
+ceiling_value, unit} are medians; `raw` has every run of the three, which took turns. No verdict.
+Everything is durable: SQLite with synchronous=FULL, PostgreSQL with synchronous_commit=on.
+
+    append_callers_N   N threads of one process, one fact per call (ceiling: N rows per commit)
+    append_batch_N     one caller, N facts per call
+    append_writers_4   four processes of 8 callers, one fact per call (ceiling: 8 rows per commit)
+    replay_typed       the log read and decoded into events
+    fold_1m            1,000,000 facts folded cold (peer: its typed replay alone; ceiling: the rows)
+    projections_500    the views brought along, 500 facts per transaction (peer: one, its only way)
+    verify             every hash of the log recomputed (ceiling: the rows read and hashed once)
+
+BENCH_SCALE=0.1 shortens runs and logs tenfold; `n` says how many facts a log had.
+BENCH_ONLY=append_callers_32,verify and BENCH_DATABASES=sqlite take a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+from collections.abc import Callable, Iterator
+
+from tests.bench import log_append, log_places, log_read
+
+SCALE = float(os.environ.get("BENCH_SCALE") or 1)
+RUNS = int(os.environ.get("BENCH_RUNS") or 3)
+SECONDS = max(0.3, 2 * SCALE)
+WRITERS, CALLERS_OF_A_WRITER = 4, 8
+
+Runs = dict[str, list[float]]
+Work = Callable[[], float]
+
+
+def taking_turns(work: dict[str, Work | None]) -> Runs:
+    """Every subject once, then every one again: what slows the machine slows all of them."""
+    found: Runs = {kind: [] for kind in work}
+    for _ in range(RUNS):
+        for kind, measure in work.items():
+            if measure is not None:
+                found[kind].append(measure())
+    return found
+
+
+def say(
+    name: str, database: str, found: Runs, unit: str, *, peer: str, ceiling: str, **more: int
+) -> None:
+    """One line."""
+    middle = {kind: statistics.median(runs) if runs else None for kind, runs in found.items()}
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else round(value, 3) if value < 1_000 else round(value)
+
+    row = {
+        "name": name,
+        "database": database,
+        "runs": RUNS,
+        "value": rounded(middle["value"]),
+        "peer": peer,
+        "peer_value": rounded(middle["peer"]),
+        "ceiling": ceiling,
+        "ceiling_value": rounded(middle["ceiling"]),
+        "unit": unit,
+        "raw": {kind: [rounded(each) for each in runs] for kind, runs in found.items()},
+        **more,
+    }
+    print(json.dumps(row), flush=True)
+
+
+def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
+    """All lines that append."""
+    bare = "executemany" if place.kind == "sqlite" else "COPY"
+    names = {"peer": "eventsourcing recorder", "ceiling": f"{bare}, one commit each"}
+    urls = {"value": place.log(), "peer": place.empty(), "ceiling": place.empty()}
+
+    def measured(name: str, work: Callable[[str], Work]) -> None:
+        if wanted(name):
+            say(name, place.kind, taking_turns({kind: work(kind) for kind in urls}), "1/s", **names)
+
+    with _opened(urls) as subjects:
+        for callers in (1, 32, 256):
+
+            def calls(kind: str, callers: int = callers) -> Work:
+                alone = kind == "ceiling"
+                return lambda: log_append.rate(
+                    subjects[kind],
+                    callers=1 if alone else callers,
+                    facts=callers if alone else 1,
+                    seconds=SECONDS,
+                )
+
+            measured(f"append_callers_{callers}", calls)
+        for facts in (10, 100, 1000):
+
+            def batches(kind: str, facts: int = facts) -> Work:
+                return lambda: log_append.rate(
+                    subjects[kind], callers=1, facts=facts, seconds=SECONDS
+                )
+
+            measured(f"append_batch_{facts}", batches)
+
+    def processes(kind: str) -> Work:
+        alone = kind == "ceiling"
+        return lambda: log_append.rate_of_processes(
+            kind,
+            urls[kind],
+            processes=WRITERS,
+            callers=1 if alone else CALLERS_OF_A_WRITER,
+            facts=CALLERS_OF_A_WRITER if alone else 1,
+            seconds=SECONDS,
+        )
+
+    measured(f"append_writers_{WRITERS}", processes)
+
+
+@contextlib.contextmanager
+def _opened(urls: dict[str, str]) -> Iterator[dict[str, log_append.Subject]]:
+    subjects = {kind: log_append.SUBJECTS[kind](url) for kind, url in urls.items()}
+    try:
+        yield subjects
+    finally:
+        for subject in subjects.values():
+            subject.close()
+
+
+def reading(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
+    """All lines that read."""
+    if not any(wanted(name) for name in log_read.NAMES):
+        return
+    with log_read.filled(place, facts=round(1_000_000 * SCALE)) as logs:
+        for name in log_read.NAMES:
+            if wanted(name):
+                line = log_read.LINES[name](logs)
+                say(
+                    name,
+                    place.kind,
+                    taking_turns(line.work),
+                    line.unit,
+                    peer=line.peer,
+                    ceiling=line.ceiling,
+                    n=line.facts,
+                )
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    only = [name for name in os.environ.get("BENCH_ONLY", "").split(",") if name]
+    kinds = os.environ.get("BENCH_DATABASES") or "sqlite,postgres"
+
+    def wanted(name: str) -> bool:
+        return not only or name in only
+
+    with log_places.places(kinds.split(",")) as places:
+        for place in places:
+            appending(place, wanted)
+            reading(place, wanted)
+
+
+if __name__ == "__main__":
+    main()
