@@ -16,7 +16,11 @@ import msgspec
 
 from smgate_agent import server_args, units
 
-_VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.+_!-]{0,63}")
+_VERSION: Final = re.compile(
+    r"(?=.{1,64}$)\d{1,4}(?:\.\d{1,9}){1,5}(?:(?:a|b|rc)\d{1,4})?"
+    r"(?:\.post\d{1,9})?(?:\.dev\d{1,9})?(?:\+[a-z0-9]{1,40}(?:\.[a-z0-9]{1,40}){0,3})?"
+)
+"""As packaging writes one: a key that ran into it is none."""
 _ARCHITECTURE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,119}")
 _WEIGHT_GIB_MAX: Final = 4096.0
 _RANKS_MAX: Final = 4096

@@ -47,7 +47,10 @@ KEY_BYTES_MAX: Final = 4096
 SAVE_STEP_BYTES: Final = 1 << 20
 """A place in a log is written down this often, or when what the log says changed."""
 _OK: Final = 200
+_NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
+_OLDER_NAMES: Final = {"server_info": "/get_server_info", "model_info": "/get_model_info"}
+"""Deprecated in SGLang, kept by what speaks like it."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,6 +201,9 @@ class Watcher:
                 return "refused"
             self._count("health", exc.code)
             return "sick"
+        if answer.status == _OK and answer.body.lstrip()[:1] == b"<":
+            self._count("health", "malformed")
+            return "sick"  # a page for people: whoever has the port, it is not SGLang
         if answer.status == _OK:
             return "ok"
         return "starting" if answer.status == _UNAVAILABLE else "sick"
@@ -216,6 +222,8 @@ class Watcher:
     def _ask(self, source: str, parse: Callable[[bytes], T]) -> T | None:
         try:
             answer = self._get(f"/{source}")
+            if answer.status == _NOT_FOUND and source in _OLDER_NAMES:
+                answer = self._get(_OLDER_NAMES[source])
             return parse(answer.body) if answer.status == _OK else None
         except http1.HttpError as exc:
             self._count(source, exc.code)

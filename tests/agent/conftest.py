@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent import fake_controller
+from tests.agent import fake_controller, samples
 from tests.fixtures import fake_sglang
 
-from smgate_agent import clock, outbox
+from smgate_agent import clock, config, metrics, nvml, outbox, watch
 
 
 @pytest.fixture
@@ -56,3 +58,43 @@ def sglang_server() -> Iterator[fake_sglang.FakeSglang]:
 def controller() -> Iterator[fake_controller.FakeController]:
     with fake_controller.FakeController() as server:
         yield server
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(samples.K3_CONFIG))
+    return str(path)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> fake_sglang.FakeLog:
+    return fake_sglang.FakeLog(tmp_path / "server.log")
+
+
+@pytest.fixture
+def open_watcher(tmp_path, model, box):
+    opened = []
+
+    def make(*, timeout_s=5.0, manual=None, **declared):
+        declared.setdefault("model_config", model)
+        instance = config.Instance(id="k3", **declared)
+        settings = config.AgentConfig(
+            state_dir=str(tmp_path), instance=(instance,), request_timeout_s=timeout_s
+        )
+        watcher = watch.Watcher(
+            instance,
+            settings,
+            outbox_=box,
+            metrics_=metrics.Metrics(["k3"]),
+            clock_=manual or clock.SystemClock(),
+            stop=threading.Event(),
+            faults=nvml.FaultLog(clock.SystemClock()),
+        )
+        opened.append(watcher)
+        return watcher
+
+    yield make
+    for watcher in opened:
+        if watcher._tail is not None:
+            watcher._tail.close()

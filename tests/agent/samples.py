@@ -71,3 +71,8 @@ MODEL_INFO = (
     b'{"model_path":"/models/k3","architectures":["KimiK3ForConditionalGeneration"],'
     b'"model_type":"kimi_k3"}'
 )
+
+K3_CONFIG = {
+    "architectures": ["KimiK3ForConditionalGeneration"],
+    "text_config": {"quantization_config": {"format": "mxfp4-pack-quantized"}},
+}

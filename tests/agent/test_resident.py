@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from tests.agent import fake_controller, samples
 from tests.agent.test_gate_socket import Connection
-from tests.agent.test_watch import K3_CONFIG, serve
+from tests.agent.test_watch import serve
 
 from smgate.wire import directive, facts
 
@@ -118,7 +118,7 @@ def agent(tmp_path, controller):
 def watched(agent, sglang_server):
     serve(sglang_server)
     model = agent.folder / "config.json"
-    model.write_text(json.dumps(K3_CONFIG))
+    model.write_text(json.dumps(samples.K3_CONFIG))
     agent.configure(
         "[[instance]]",
         'id = "k3"',
