@@ -1,4 +1,4 @@
-"""The image recipe: pinned, not root, without secrets, and complete. The gate: alone, on old Pythons.
+"""The image recipe: pinned, not root, without secrets, and complete.
 
 No image is built in these tests. What the recipe copies is copied, and what it runs on that without
 an index of packages is run.
@@ -6,7 +6,6 @@ an index of packages is run.
 
 from __future__ import annotations
 
-import ast
 import filecmp
 import pathlib
 import re
@@ -22,12 +21,6 @@ from tests.packaging import conftest
 RECIPE = conftest.ROOT / "ops/container/Containerfile"
 PROJECT = tomllib.loads((conftest.ROOT / "pyproject.toml").read_text())
 TARGETS = ["controller", "agent"]
-GATE_PYTHON = (3, 10)
-ALONE = sorted(
-    path
-    for part in ("launch", "probe")
-    for path in (conftest.ROOT / "agents/smgate_agent" / part).rglob("*.py")
-)
 
 
 @dataclass
@@ -126,24 +119,3 @@ def test_an_image_installs_extras_that_exist(name: str) -> None:
     assert extras is not None
     assert name in extras[1].split(",")
     assert set(extras[1].split(",")) <= set(PROJECT["project"]["optional-dependencies"])
-
-
-@pytest.mark.parametrize("path", ALONE, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_runs_in_other_peoples_python_is_in_the_grammar_of_an_old_one(
-    path: pathlib.Path,
-) -> None:
-    ast.parse(path.read_text(), feature_version=GATE_PYTHON)
-
-
-def test_the_gate_runs_alone_on_every_python_that_is_here(gate: pathlib.Path) -> None:
-    tried = []
-    for minor in range(GATE_PYTHON[1], sys.version_info.minor + 5):
-        python = shutil.which(f"python3.{minor}")
-        # A name on PATH can be a switch between versions that leads nowhere.
-        if python is None or subprocess.call([python, "-c", ""], stderr=subprocess.DEVNULL):
-            continue
-        command = [python, "-I", str(gate), "launch", "--quiet", "--", "/bin/echo", "started"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={})
-        assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", ""), python
-        tried.append(minor)
-    assert sys.version_info.minor in tried

@@ -7,9 +7,12 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 
 import pytest
 import yaml
+from tests.agent import fake_controller
 from tests.packaging import conftest, objects
 
 from smgate import config
@@ -149,6 +152,39 @@ def test_the_signing_key_is_the_controllers_alone(
     script = copier["command"][2].replace(" /", f" {tmp_path}/")
     subprocess.run([*copier["command"][:2], script], check=True)
     signing.load(tmp_path / "key/signing.key", create=False)
+
+
+@pytest.mark.kubectl
+def test_a_machine_is_enrolled_once(render: conftest.Render, tmp_path: pathlib.Path) -> None:
+    """The init container's own command, run on the real program and a controller that goes away."""
+    [pod] = [
+        pod for thing in render(SYSTEM) if thing["kind"] == "DaemonSet"
+        for _, pod in objects.pods(thing)
+    ]  # fmt: skip
+    [enroll] = pod["initContainers"]
+    script = enroll["command"][2].replace("/var/lib/smgate-agent", str(tmp_path / "state"))
+    script = script.replace("/join/", f"{tmp_path}/")
+    (tmp_path / "token").write_text(fake_controller.TOKEN)
+    environ = {
+        "PATH": f"{pathlib.Path(sys.executable).parent}:/usr/bin:/bin",
+        "SMGATE_STATE_DIR": str(tmp_path / "state"),
+        "NODE": "node-1",
+    }
+    run = [*enroll["command"][:2], script]
+    with fake_controller.FakeController() as controller:
+        environ["CONTROLLER"] = controller.url
+        subprocess.run(run, env=environ, check=True, capture_output=True)
+        asked = len(controller.requests)
+    assert asked == 1
+    subprocess.run(run, env=environ, check=True, capture_output=True)
+    (tmp_path / "state/credential.json").unlink()
+    assert subprocess.run(run, env=environ, check=False, capture_output=True).returncode != 0
+
+
+def test_the_images_are_of_this_version() -> None:
+    project = tomllib.loads((conftest.ROOT / "pyproject.toml").read_text())["project"]
+    system = yaml.safe_load((conftest.SHIPPED / "system/kustomization.yaml").read_text())
+    assert {image["newTag"] for image in system["images"]} == {project["version"]}
 
 
 @pytest.mark.kubectl
