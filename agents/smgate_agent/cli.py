@@ -1,4 +1,4 @@
-"""`smgate-agent enroll | launch | run | status | golden`.
+"""`smgate-agent enroll | launch | run | status | doctor | golden`.
 
 `launch` is handed on before anything else is imported: it stands in the way of a server's start.
 Data goes to standard output, everything else to standard error; tokens are never arguments.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXIT_OK: Final = 0
 EXIT_ERROR: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_DEFEATED: Final = 3
 EXIT_AUTH: Final = 4
 EXIT_UNREACHABLE: Final = 7
 
@@ -33,11 +34,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         from smgate_agent import launch
 
         return launch.main(arguments[1:])
+    words: list[str] = []
+    if arguments[:1] == ["doctor"] and "--" in arguments:
+        at = arguments.index("--")
+        arguments, words = arguments[:at], arguments[at + 1 :]
     parsed = _parser().parse_args(arguments)
+    parsed.words = words
     if parsed.command is None:
         _parser().print_help(sys.stderr)
         return EXIT_USAGE
-    commands = {"enroll": _enroll, "run": _run, "status": _status, "golden": _golden}
+    commands = {
+        "enroll": _enroll,
+        "run": _run,
+        "status": _status,
+        "doctor": _doctor,
+        "golden": _golden,
+    }
     return commands[parsed.command](parsed)
 
 
@@ -49,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="smgate-agent",
         description="The node side of smgate.",
-        epilog="Exit status: 0 done, 1 error, 2 usage, 4 not allowed, 7 controller unreachable.",
+        epilog="Exit status: 0 done, 1 error, 2 usage, 3 an override would not reach SGLang, "
+        "4 not allowed, 7 controller unreachable.",
     )
     parser.add_argument("--version", action="version", version=smgate_agent.VERSION)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -69,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="watch this node's servers until stopped")
     status = commands.add_parser("status", help="show what this node's agent knows")
     status.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    doctor = _add_doctor(commands)
     golden = commands.add_parser(
         "golden", help="report how a running server answered golden prompts"
     )
@@ -81,12 +95,32 @@ def _parser() -> argparse.ArgumentParser:
         "- is standard input",
     )
     golden.add_argument("--ca-file", metavar="FILE", help="certificate authority of the controller")
-    for command in (enroll, run, status, golden):
+    for command in (enroll, run, status, doctor, golden):
         command.add_argument(
             "--config", metavar="FILE", help="settings (default: /etc/smgate-agent/agent.toml)"
         )
         command.add_argument("--state-dir", metavar="DIR", help="overrides the settings' state_dir")
     return parser
+
+
+def _add_doctor(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what would keep an override from SGLang: doctor -- COMMAND",
+        usage="smgate-agent doctor [options] [-- COMMAND...]",
+        description="Looks at a command, else at the servers that run here. Ends with 3 if an "
+        "override would not reach SGLang.",
+    )
+    doctor.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    doctor.add_argument(
+        "--sink",
+        choices=("gate", "config"),
+        default="gate",
+        help="how the value reaches SGLang: by the launch gate (default), or in --config's file",
+    )
+    return doctor
 
 
 def _enroll(parsed: argparse.Namespace) -> int:
@@ -188,6 +222,26 @@ def _status(parsed: argparse.Namespace) -> int:
         for line in status.lines(gathered):
             print(line)
     return EXIT_OK
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    import msgspec
+
+    from smgate_agent import doctor_report
+
+    state_dir = _state_dir(parsed)
+    if state_dir is None:
+        return EXIT_USAGE
+    if parsed.words:
+        looked = doctor_report.one(parsed.words, sink=parsed.sink)
+    else:
+        looked = doctor_report.running(state_dir, sink=parsed.sink)
+    if parsed.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(looked)).decode())
+    else:
+        for line in doctor_report.lines(looked):
+            print(line)
+    return EXIT_DEFEATED if doctor_report.defeated(looked) else EXIT_OK
 
 
 def _golden(parsed: argparse.Namespace) -> int:

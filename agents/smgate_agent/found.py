@@ -136,7 +136,7 @@ class Finder:
 
     def _place(self, server: scan.Server) -> tuple[Found | None, tuple[str, ...]]:
         """What it is watched as, or None while its GPUs are not known; and its GPUs."""
-        record = self._record(server)
+        record = record_of(server, Path(self.settings.state_dir), self.proc)
         gpus = tuple(sorted(record.gpu_uuids)) if record is not None else ()
         if not gpus:
             gpus = self._gpus(server)
@@ -178,18 +178,6 @@ class Finder:
             )
         )
 
-    def _record(self, server: scan.Server) -> launch_records.LaunchRecord | None:
-        """The launch gate's record of this process, beside the agent or in its own container."""
-        launched = scan.launched_as(server.pid, self.proc)
-        if launched is None:
-            return None
-        inside = self.proc / str(server.pid) / "root" / config.DEFAULT_STATE_DIR.lstrip("/")
-        for folder in (Path(self.settings.state_dir), inside):
-            for record in launch_records.read(folder):
-                if (record.pid_namespace, record.pid) == launched:
-                    return record
-        return None
-
     def _watch(self, found: Found) -> None:
         watcher = self.start(found.declared, lambda: self._process(found))
         self._watched[found.declared.id] = _Watched(found, watcher)
@@ -212,6 +200,21 @@ class Finder:
         saved = [one.found for one in self._watched.values()]
         with contextlib.suppress(OSError):
             files.write_atomic(self._path, msgspec.json.encode(saved))
+
+
+def record_of(
+    server: scan.Server, state_dir: Path, proc: Path = scan.PROC
+) -> launch_records.LaunchRecord | None:
+    """The launch gate's record of this process, beside the agent or in its own container."""
+    launched = scan.launched_as(server.pid, proc)
+    if launched is None:
+        return None
+    inside = proc / str(server.pid) / "root" / config.DEFAULT_STATE_DIR.lstrip("/")
+    for folder in (state_dir, inside):
+        for record in launch_records.read(folder):
+            if (record.pid_namespace, record.pid) == launched:
+                return record
+    return None
 
 
 def rounds(watchers: Iterable[watch.Watcher]) -> dict[str, int]:

@@ -74,18 +74,18 @@ def look(proc: Path = PROC, *, logs: Path = Path("/var")) -> Seen:
     refused = 0
     for pid in pids:
         try:
-            argv = _argv(proc, pid)
+            words = argv(proc, pid)
         except PermissionError:
             refused += 1
             continue
         except OSError:
             continue  # it ended meanwhile
-        if serves(argv) is not None:
-            commands[pid] = argv
+        if serves(words) is not None:
+            commands[pid] = words
     if refused and code is None:
         code = "processes_hidden"
         sentence = f"{refused} processes do not let their command lines be read."
-    found = (_server(proc, logs, pid, argv, commands) for pid, argv in commands.items())
+    found = (_server(proc, logs, pid, words, commands) for pid, words in commands.items())
     servers = tuple(server for server in found if server is not None)
     return Seen(servers=servers[:SERVERS_MAX], code=code, sentence=sentence)
 
@@ -101,11 +101,22 @@ def alive(pid: int, start_ticks: int, proc: Path = PROC) -> bool | None:
     return stat.start_ticks == start_ticks and stat.state not in {"Z", "X"}
 
 
-def serves(argv: Sequence[str]) -> tuple[str, ...] | None:
+def argv(proc: Path, pid: int) -> tuple[str, ...]:
+    """The words of a process's command line. Keys may be among them.
+
+    Raises:
+        OSError: it ended, or may not be read.
+    """
+    with (proc / str(pid) / "cmdline").open("rb") as file:
+        data = file.read(COMMAND_BYTES_MAX)
+    return tuple(data.decode("utf-8", "replace").removesuffix("\0").split("\0")) if data else ()
+
+
+def serves(words: Sequence[str]) -> tuple[str, ...] | None:
     """What SGLang parses, if this process is one of its servers; else None."""
-    if not argv or not command.PYTHON.fullmatch(Path(argv[0]).name):
+    if not words or not command.PYTHON.fullmatch(Path(words[0]).name):
         return None
-    rest = list(argv[1:])
+    rest = list(words[1:])
     while rest and rest[0].startswith("-") and rest[0] not in {"-m", "-c", "-"}:
         rest = rest[2:] if rest[0] in {"-X", "-W"} else rest[1:]
     if rest[:1] == ["-m"]:
@@ -163,12 +174,6 @@ def _stat(proc: Path, pid: int) -> _Stat:
         raise ValueError("no stat") from exc
 
 
-def _argv(proc: Path, pid: int) -> tuple[str, ...]:
-    with (proc / str(pid) / "cmdline").open("rb") as file:
-        data = file.read(COMMAND_BYTES_MAX)
-    return tuple(data.decode("utf-8", "replace").removesuffix("\0").split("\0")) if data else ()
-
-
 def _hidden(proc: Path, own: str) -> tuple[str | None, str]:
     if own != _INITIAL_PID_NAMESPACE:
         return "own_pid_namespace", "Only the processes of this agent's own container are seen."
@@ -192,17 +197,17 @@ def _hides_others(proc: Path) -> bool:
 
 
 def _server(
-    proc: Path, logs: Path, pid: int, argv: tuple[str, ...], commands: dict[int, tuple[str, ...]]
+    proc: Path, logs: Path, pid: int, words: tuple[str, ...], commands: dict[int, tuple[str, ...]]
 ) -> Server | None:
     """The server with this process; None if it is a fork of another one, or is gone."""
-    tokens = serves(argv)
+    tokens = serves(words)
     assert tokens is not None
     try:
         stat = _stat(proc, pid)
     except (OSError, ValueError):
         return None
     above = list(parents(pid, proc))[1:]
-    if stat.state in {"Z", "X"} or any(commands.get(one) == argv for one in above):
+    if stat.state in {"Z", "X"} or any(commands.get(one) == words for one in above):
         return None
     typed = flags.values(tokens)
     nnodes = max(1, flags.integer(typed.get("nnodes"), 1))
