@@ -100,6 +100,8 @@ class AgentConfig(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How often a server's health is asked and its log is read."""
     scan_interval_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 30.0
     """How often the machine's processes are looked through for servers nobody declared; 0: never."""
+    bake_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 0
+    """`bake_interval_s` of servers nobody declared: without one, a rollout's bake counts no time."""
     info_interval_s: Seconds = 300.0
     """How often `/server_info` is asked again once it was read."""
     request_timeout_s: Seconds = 5.0

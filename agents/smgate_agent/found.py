@@ -155,6 +155,7 @@ class Finder:
             nnodes=record.nnodes if record is not None else server.nnodes,
             node_rank=record.node_rank if record is not None else server.node_rank,
             launch_id=record.launch_id if record is not None else None,
+            bake_interval_s=self.settings.bake_interval_s,
         )
         boot = self._boot()
         return Found(

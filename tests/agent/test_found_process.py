@@ -105,3 +105,15 @@ def test_servers_that_nobody_declared_are_watched_from_start_to_end(
     )
     assert KEY.encode() not in kept
     assert samples.SECRET.encode() not in kept
+
+
+def test_a_server_that_nobody_declared_reports_a_bake_where_the_settings_say_so(
+    agent, controller, start, sglang_server
+):
+    agent.configure("scan_interval_s = 0.2", "bake_interval_s = 1")
+    serve(sglang_server)
+    page = b"sglang:num_requests_total 100\nsglang:generation_tokens_total 1000\n"
+    sglang_server.route("/metrics", page)
+    start("l-1", sglang_server.port, agent.state_dir, gpu_uuids=["GPU-1111"])
+    agent.start()
+    assert controller.wait_for(lambda: controller.payloads(facts.BakeInterval)), agent.stderr()

@@ -97,6 +97,8 @@ def test_the_agent_and_the_gate_meet_at_the_default_paths(render: conftest.Rende
     for path in (str(pathlib.Path(options.AGENT_SOCKET).parent), options.STATE_DIR, *logs):
         assert hosts[mounts[path]] == path
     assert pod["hostPID"], "processes of other pods are not seen without it"
+    assert pod["hostNetwork"], "servers at the node's loopback address are not reached without it"
+    assert pod["dnsPolicy"] == "ClusterFirstWithHostNet", "the controller's name is the cluster's"
     assert str(agent_config.DEFAULT_PATH.parent) in mounts
 
 
@@ -112,6 +114,7 @@ def test_the_settings_of_the_agent_are_ones_it_takes_also_where_a_server_is_decl
         settings = agent_config.load(tmp_path / "agent.toml", {})
         assert [one.restarter for one in settings.instance] == restarters
         assert settings.metrics_host == "0.0.0.0"
+        assert settings.bake_interval_s == (60 if restarters else 0)
 
 
 @pytest.mark.kubectl
