@@ -13,7 +13,8 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log walk search ci clean
+	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-launch \
+	walk search ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +77,9 @@ bench-decide: setup ## What deciding costs, as JSON lines (BENCH_NODES=1000,1000
 bench-log: ## What the log writes and reads beside the eventsourcing library, as JSON lines (BENCH_SCALE=0.1)
 	@sh ops/dev/venv.sh .venv-bench controller,postgres,test,bench
 	@PYTHONPATH=. .venv-bench/bin/python -m tests.bench.log
+
+bench-launch: setup ## What the launch gate adds to a start, as JSON lines (BENCH_RUNS=15)
+	@PYTHONPATH=. $(BIN)/python -m tests.bench.launch
 
 walk: setup ## Play fleets seed after seed until an invariant breaks (SEED=1 NODES=40 DAYS=30)
 	@mkdir -p .cache; seed=$(or $(SEED),1); while $(BIN)/smgate simulate fleet --seed $$seed --quiet \

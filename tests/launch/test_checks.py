@@ -1,5 +1,6 @@
 """The checks a controller asks for: run in SGLang's Python, reported before the decision."""
 
+import concurrent.futures
 import json
 
 import pytest
@@ -151,3 +152,80 @@ def test_checks_read_what_the_gate_read_of_the_launch(sm107):
     artifact, memory, _ = finished(sm107, "artifact", "memory")
     assert (artifact.outcome, artifact.reason) == ("error", "pins_unreadable")
     assert (memory.outcome, memory.reason) == ("skipped", "layout_unknown")
+
+
+# GPUs and compilers
+
+SLOW = """
+import os, time
+with open(os.environ["MARKS"], "a") as marks:
+    marks.write(f"{os.environ['WHO']} begins\\n")
+time.sleep(2)
+with open(os.environ["MARKS"], "a") as marks:
+    marks.write(f"{os.environ['WHO']} ends\\n")
+raise ValueError("seen enough")
+"""
+
+
+def at_once(node, visible):
+    """Launches at one time, each with its own GPUs: their outcomes, and who imported when."""
+    (node.folder / "site" / "flashinfer" / "__init__.py").write_text(SLOW)
+    marks = node.folder / "marks"
+    node.environ["MARKS"] = str(marks)
+
+    def outcome(number):
+        one = stand_ins.Node.__new__(stand_ins.Node)
+        vars(one).update(vars(node), dump=node.folder / f"dump-{number}.json")
+        one.state = node.folder / f"state-{number}"
+        one.state.mkdir()
+        one.environ = node.environ | {
+            "DUMP": str(one.dump), "WHO": str(number), "CUDA_VISIBLE_DEVICES": visible[number],
+        }  # fmt: skip
+        fact, _ = finished(one, "api_boundary")
+        return fact.outcome, fact.reason
+
+    with concurrent.futures.ThreadPoolExecutor(len(visible)) as pool:
+        return list(pool.map(outcome, range(len(visible)))), marks.read_text().split("\n")[:-1]
+
+
+def test_launches_on_the_same_gpus_never_both_check(sm107):
+    outcomes, marks = at_once(sm107, ["0,1", "1,0", "1"])
+    assert sorted(outcomes) == [
+        ("error", "flashinfer_import_failed"), ("skipped", "gpus_busy"), ("skipped", "gpus_busy"),
+    ]  # fmt: skip
+    assert len(marks) == 2
+
+
+def test_launches_on_different_gpus_check_side_by_side(sm107):
+    outcomes, marks = at_once(sm107, ["0", "1"])
+    assert outcomes == [("error", "flashinfer_import_failed")] * 2
+    assert [mark.partition(" ")[2] for mark in marks] == ["begins", "begins", "ends", "ends"]
+
+
+COMPILING = """
+import os
+
+class MissingJITCacheError(RuntimeError):
+    pass
+
+def __getattr__(name):
+    if not name.startswith("__") and os.environ.get("FLASHINFER_DISABLE_JIT"):
+        raise MissingJITCacheError("not prebuilt")
+    raise AttributeError(name)
+"""
+CALLABLE = "trtllm_fp4_block_scale_routed_moe"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ("skipped", "would_compile")),
+        ({"SMGATE_ALLOW_COMPILE": "1"}, ("failed", f"callable_missing:{CALLABLE}")),
+    ],
+)
+def test_nothing_is_compiled_before_a_server_unless_that_is_allowed(node, environ, expected):
+    for name in ("__init__.py", "fused_moe.py"):
+        (node.folder / "site" / "flashinfer" / name).write_text(COMPILING)
+    node.environ |= environ
+    fact, _ = finished(node, "api_boundary")
+    assert (fact.outcome, fact.reason) == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smgate_agent import probe
-from smgate_agent.launch import local_rule, shapes
+from smgate_agent.launch import gpu_locks, local_rule, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +21,8 @@ Json = dict[str, Any]
 CHECK_S = 60.0
 RESERVE_S = 3.0
 CHECKS_MAX = 16
+GPUS_BUSY: Json = {"outcome": "skipped", "reason": "gpus_busy", "numbers": {}}
+"""Another launch checks one of these GPUs, and will serve on it: no check runs beside that."""
 BOOTSTRAP = """
 import sys
 root = sys.argv.pop(1)
@@ -40,19 +42,25 @@ def run(
     until: float,
 ) -> Iterator[Json]:
     """One `CheckFinished` for each wanted check, whatever happens to it."""
-    for name in dict.fromkeys(names[:CHECKS_MAX]):
-        left = until - RESERVE_S - time.monotonic()
-        if name not in probe.CHECKS:
-            reading = _nothing("skipped", "check_unknown_here")
-        elif left <= 0:
-            reading = _nothing("skipped", "deadline")
-        elif command is None or command.interpreter is None:
-            reading = _nothing("skipped", "interpreter_unknown")
-        else:
-            python = [command.interpreter, *command.interpreter_flags]
-            argv = [*python, "-c", BOOTSTRAP, _root(), name, json.dumps(told(launch))]
-            reading = judge(children.run(argv, timeout_s=min(CHECK_S, left)))
-        yield finished(name, reading, launch)
+    with gpu_locks.held(gpu["uuid"] for gpu in launch["gpus"]) as mine:
+        for name in dict.fromkeys(names[:CHECKS_MAX]):
+            reading = _one(name, launch, command, children, until) if mine else GPUS_BUSY
+            yield finished(name, reading, launch)
+
+
+def _one(
+    name: str, launch: Json, command: Command | None, children: Children, until: float
+) -> Json:
+    left = until - RESERVE_S - time.monotonic()
+    if name not in probe.CHECKS:
+        return _nothing("skipped", "check_unknown_here")
+    if left <= 0:
+        return _nothing("skipped", "deadline")
+    if command is None or command.interpreter is None:
+        return _nothing("skipped", "interpreter_unknown")
+    python = [command.interpreter, *command.interpreter_flags]
+    argv = [*python, "-c", BOOTSTRAP, _root(), name, json.dumps(told(launch))]
+    return judge(children.run(argv, timeout_s=min(CHECK_S, left)))
 
 
 def told(launch: Json) -> Json:

@@ -113,6 +113,7 @@ class Gate:
             children=self.children,
             store=self.store,
             timeout_s=min(READING_S, READING_SHARE * self.options.deadline_s),
+            resolve_s=READING_SHARE * self.options.deadline_s,
         )
         reading = plan.read(self.argv, edge)
         launch, progress.command = reading.launch, reading.command

@@ -85,6 +85,11 @@ def hard_rule(launch: Json) -> str | None:
     return _not_ours(launch) or _choice(launch) or _unfit_sm(launch)
 
 
+def could_be_steered(launch: Json) -> bool:
+    """Whether this is a launch of the gate's model on CUDA whose arguments could be read."""
+    return _not_ours(launch) is None and bool(launch.get("argv_read", False))
+
+
 def _not_ours(launch: Json) -> str | None:
     if launch.get("platform") != "cuda":
         return "not_cuda"

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smgate_agent.launch import command as commands, devices, flags, model, shapes, sources, units
+from smgate_agent.launch import (
+    command as commands,
+    devices,
+    dry_resolve,
+    flags,
+    model,
+    shapes,
+    sources,
+    units,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +60,9 @@ class Edge:
     children: Children
     store: Store
     timeout_s: float
+    """For the driver and for SGLang's interpreter, asked side by side."""
+    resolve_s: float
+    """For all of the reading, if SGLang is asked what it would make of the launch."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ class Reading:
 
 def read(argv: Sequence[str], edge: Edge) -> Reading:
     """Read one launch. What cannot be read is absent, never guessed."""
+    until = time.monotonic() + edge.resolve_s
     found = commands.find(argv)
     hardware = _Children(edge, found)
     choice = choose(found.tokens if found else None, hardware.config_tokens)
@@ -100,6 +114,14 @@ def read(argv: Sequence[str], edge: Edge) -> Reading:
     launch["model_digest"] = _model_digest(choice.values)
     launch["model"], shape = _model(choice.values, edge)
     launch["layout"] = {**_ranks(choice.values), **shape}
+    launch["dry_resolved"] = dry_resolve.pair(
+        launch,
+        found,
+        config_path=hardware.config_path,
+        children=edge.children,
+        store=edge.store,
+        until=until,
+    )
     return Reading(
         launch=launch, command=found, model_path=_folder(choice.values.get("model_path"))
     )
@@ -115,6 +137,7 @@ class _Children:
     def __init__(self, edge: Edge, found: commands.Command | None) -> None:
         use = flags.config_use(found.tokens) if found else None
         path = use.paths[0] if use and len(use.paths) == 1 else None
+        self.config_path = path
         driver, reader = sources.read_both(
             edge.children,
             found,

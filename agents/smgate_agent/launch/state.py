@@ -124,6 +124,14 @@ class Store:
         if self.model(digest) != reading:
             write_json(self.folder / "models" / f"{digest}.json", reading)
 
+    def dry_resolved(self, name: str) -> Json | None:
+        """What SGLang made of a launch of this name."""
+        return read_json(self.folder / "dry_resolved" / f"{name}.json")
+
+    def save_dry_resolved(self, name: str, pair: Json) -> None:
+        """Remember what SGLang made of a launch."""
+        write_json(self.folder / "dry_resolved" / f"{name}.json", pair)
+
     def save_launch(self, launch_id: str, record: Json) -> None:
         """Leave word for the resident agent which process this launch became."""
         write_json(self.folder / "launches" / f"{launch_id}.json", record)
