@@ -59,7 +59,6 @@ class Alike:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet: Final = fleet
-        self._in_doubt: Final = restoring.in_doubt(fleet)
         self._remembered: Final = {uuid for uuid, _ in fleet.gpu_memory}
         rollouts = fleet.rollouts.values()
         self._waves: Final = [wave.members for one in rollouts for wave in one.waves]
@@ -72,7 +71,7 @@ class Alike:
         node = None if rank is None else self._fleet.nodes.get(rank.node)
         if rank is None or node is None or node.gaps or unit.pin is not None:
             return None
-        if unit.id in self._fleet.guard.held or self._in_doubt:
+        if unit.id in self._fleet.guard.held or restoring.in_doubt(self._fleet, unit):
             return None
         sms = readings.rank_sms(self._fleet, rank)
         key = readings.key_on(rank, sms)
@@ -105,7 +104,7 @@ class Alike:
         if rank is None or unit.known_ranks.get(0) is not rank or len(unit.instances) > 1:
             return None
         for instance in unit.instances.values():
-            if instance.launch_id is None or instance.launch_id not in self._fleet.launch_units:
+            if instance.launch_id is None:
                 return None
         return rank
 

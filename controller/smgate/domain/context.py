@@ -205,11 +205,21 @@ def _ungated(fleet: Fleet, instance: Instance, architecture: str | None) -> Memb
     )
 
 
+def _replaced(unit: Unit, instance: Instance) -> bool:
+    """True of a server whose node has launched anew since: the gate runs once its GPUs are empty.
+
+    Its exit may be told later, and the new launch must not be taken for one without a gate.
+    """
+    launched = unit.launch.ranks.values() if unit.launch is not None else ()
+    return any(r.node == instance.node and r.position > instance.position for r in launched)
+
+
 def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
     """Read one unit off the state.
 
     Members are the ranks of the current launch; for a rank that has not reported it yet, its last
-    reading; and live servers on the unit's GPUs that came without a launch gate.
+    reading; and live servers on the unit's GPUs that came without a launch gate. A server that names a
+    launch came through one, also if that launch is unknown: it was lost with a log, or is to come.
     """
     members: list[Member] = []
     live = unit.live_instances()
@@ -224,7 +234,7 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Context:
     members.extend(
         _ungated(fleet, instance, read)
         for instance in live
-        if instance.launch_id is None or instance.launch_id not in fleet.launch_units
+        if instance.launch_id is None and not _replaced(unit, instance)
     )
     sms: set[str | None] = set()
     keys: set[str | None] = set()

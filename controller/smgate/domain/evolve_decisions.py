@@ -203,7 +203,7 @@ def _completed(fleet: Fleet, recorded: Recorded, event: decisions.RolloutComplet
 
 def _override_set(fleet: Fleet, recorded: Recorded, event: decisions.OverrideSet) -> None:
     guard.take_override(fleet, recorded, event)
-    restoring.settle(fleet, event.unit)
+    restoring.settle(fleet, event)
     unit = fleet.units[event.unit]
     unit.override = event
     unit.override_position = recorded.position

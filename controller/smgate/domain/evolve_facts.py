@@ -144,7 +144,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
                 _count_failures(
                     fleet, unit, instance, recorded, times=fact.restarts - instance.restarts
                 )
-            fleet.units[instance.unit].instances.pop(f"{node.name}/{fact.instance_id}", None)
+            _leave(fleet.units[instance.unit], f"{node.name}/{fact.instance_id}")
         instance = Instance(
             node=node.name,
             id=fact.instance_id,
@@ -176,6 +176,12 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
         _claim_gpus(fleet, unit, instance.gpu_uuids)
     if instance.live:
         _end_earlier(unit, instance)
+
+
+def _leave(unit: Unit, instance: str) -> None:
+    """A server turns out to be another unit's: one that was nothing but this server never was."""
+    unit.instances.pop(instance, None)
+    unit.superseded = unit.superseded or (unit.launch is None and not unit.instances)
 
 
 def _end_earlier(unit: Unit, instance: Instance) -> None:

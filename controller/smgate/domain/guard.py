@@ -16,6 +16,8 @@ from smgate.domain.state_restore import HELD_CODE
 from smgate.domain.values import Difference, Form
 
 SECOND_US = 1_000_000
+SAFE = 1
+"""The boldness of a safe value."""
 RESTORE = "restore"
 """Code of what is held since a restore."""
 
@@ -27,7 +29,7 @@ def is_target(fleet: Fleet, value: str | None) -> bool:
 
 def boldness(fleet: Fleet, value: str | None) -> int:
     """Nothing, then a safe value, then the target: the higher, the less careful."""
-    return 0 if value is None else 1 + is_target(fleet, value)
+    return 0 if value is None else SAFE + is_target(fleet, value)
 
 
 def difference(fleet: Fleet, after: OverrideSet) -> Difference | None:

@@ -11,7 +11,13 @@ from smgate.domain.context import Answer, Context
 from smgate.domain.events import Recorded
 from smgate.domain.facts import DirectiveHeld, HeldUnit
 from smgate.domain.state import Fleet, Unit
-from smgate.domain.state_restore import HELD_CODE, UNFINISHED_CODE, Careful, Restore
+from smgate.domain.state_restore import (
+    HELD_CODE,
+    RESTORED_CODES,
+    UNFINISHED_CODE,
+    Careful,
+    Restore,
+)
 from smgate.domain.values import Form
 
 
@@ -37,26 +43,40 @@ def take_held(fleet: Fleet, recorded: Recorded, node: str, fact: DirectiveHeld) 
     differing: set[str] = set()
     for held in fact.units:
         unit = fleet.units.get(held.unit)
-        if unit is None or not unit.live or unit.override is None:
-            continue
-        if unit.override.value == held.value:
-            continue
-        differing.add(held.unit)
-        told, before = unit.override.value, restore.careful.get(held.unit)
-        least = told if before is None else before.value
-        if guard.boldness(fleet, held.value) < guard.boldness(fleet, least):
-            restore.careful[held.unit] = _careful(node, held, recorded)
+        told = unit.override if unit is not None and unit.live else None
+        if told is not None and told.value != held.value:
+            differing.add(held.unit)
+        if _more_careful(fleet, held):
+            restore.careful[held.unit] = Careful(
+                value=held.value, node=node, code=held.code, position=recorded.position
+            )
     if differing:
         restore.unsettled[node] = differing
 
 
-def _careful(node: str, held: HeldUnit, recorded: Recorded) -> Careful:
-    return Careful(value=held.value, node=node, code=held.code, position=recorded.position)
+def _more_careful(fleet: Fleet, held: HeldUnit) -> bool:
+    """True if what a node holds is more careful than all that is known to stand for its unit."""
+    unit, before = fleet.units.get(held.unit), fleet.restore.careful.get(held.unit)
+    boldness = guard.boldness(fleet, held.value)
+    if before is not None:
+        return boldness < guard.boldness(fleet, before.value)
+    if unit is None or not decided(unit):
+        return boldness == guard.SAFE  # born after the backup: it stands against the target
+    told = unit.override
+    return told is not None and unit.live and boldness < guard.boldness(fleet, told.value)
 
 
-def settle(fleet: Fleet, unit: str) -> None:
+def decided(unit: Unit) -> bool:
+    """True if this log knows a launch of the unit and has decided it."""
+    return unit.launch is not None and unit.override is not None
+
+
+def settle(fleet: Fleet, event: decisions.OverrideSet) -> None:
     """The unit was decided with what its nodes hold in view."""
-    unsettled = fleet.restore.unsettled
+    unit, unsettled = event.unit, fleet.restore.unsettled
+    careful = fleet.restore.careful.get(unit)
+    if careful is not None and event.value == careful.value and event.code not in RESTORED_CODES:
+        del fleet.restore.careful[unit]  # this log says the same by itself
     for node in [name for name, units in unsettled.items() if unit in units]:
         unsettled[node].discard(unit)
         if not unsettled[node]:
@@ -75,9 +95,9 @@ def may_be_told(fleet: Fleet, node: str) -> bool:
     return node not in restore.waiting and not any(fleet.units[name].live for name in unsettled)
 
 
-def in_doubt(fleet: Fleet) -> bool:
-    """True if a restore may change what some unit gets."""
-    return bool(fleet.restore.careful) or not fleet.restore.finished
+def in_doubt(fleet: Fleet, unit: Unit) -> bool:
+    """True if a restore may change what a unit gets."""
+    return not fleet.restore.finished or unit.id in fleet.restore.careful
 
 
 def instead(

@@ -17,7 +17,7 @@ from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.values import Form, GivenFor, Verdict
 
-RULES_VERSION: Final = "2"
+RULES_VERSION: Final = "3"
 """Raised with any change after which the same state may give another decision."""
 
 
@@ -152,7 +152,7 @@ Kept = tuple[Answer, Form, str | None]
 
 def _instead(ctx: Context, found: Answer) -> Kept | None:
     """What the change guard or a restore puts in place of the answer."""
-    if ctx.held is None and not restoring.in_doubt(ctx.fleet):
+    if ctx.held is None and not restoring.in_doubt(ctx.fleet, ctx.unit):
         return None
     value = _value(ctx, found)[1]
     return guard.instead(ctx, found, value) or restoring.instead(ctx, found, value)

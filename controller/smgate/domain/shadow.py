@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from smgate.domain import decisions, guard, rules
+from smgate.domain import decisions, guard, restoring, rules
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
@@ -57,9 +57,13 @@ def differences(fleet: Fleet, names: Iterable[str], now_us: int) -> list[Differe
 
 def after_restore(fleet: Fleet, now_us: int) -> list[Event]:
     """Once a restore is finished: the units that were told something more careful wait for a person."""
-    if not fleet.restore.finished or not fleet.restore.careful:
+    if not fleet.restore.finished:
         return []
-    found = [_of_restore(fleet, name, now_us) for name in sorted(fleet.restore.careful)]
+    units = (fleet.units.get(name) for name in sorted(fleet.restore.careful))
+    # One that this log does not know yet waits once it has launched.
+    found = [_of_restore(fleet, u.id, now_us) for u in units if u and restoring.decided(u)]
+    if not found:
+        return []
     held = _held(
         fleet,
         guard.RESTORE,

@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import commands, decisions, facts, fleet_asks, policy, restoring, rules
+from smgate.domain import commands, decisions, facts, fleet_asks, keys, policy, restoring, rules
 
 NEW_LOG = "log-2"
 
@@ -33,6 +33,12 @@ def says_it_held(fleet, node, value, code, *, unit=None, restored_as=NEW_LOG):
             restored_as=restored_as, incarnation="log-1", generation=900, units=(held,)
         ),
     )
+
+
+def newborn(node):
+    """The id of a one-node unit that the restored log does not know."""
+    planned = facts.LaunchPlanned(launch_id="lost", platform="cuda", argv_read=True)
+    return keys.unit_id(node, planned, (f"GPU-{node}",))
 
 
 def finish(fleet):
@@ -187,3 +193,53 @@ def test_what_is_more_careful_and_would_not_start_is_not_appended(fleet):
     fleet.launch("a", build=given.build(torch_cuda="12.6"))
     says_it_held(fleet, "a", given.SAFE, "pinned_off")
     assert fleet.told("a")[:2] == ("untouched", None)
+
+
+def test_a_unit_born_after_the_backup_stays_as_careful_as_it_was(fleet):
+    unit = newborn("d")
+    fleet.orders(commands.AbortRollout(rollout="r1", reason="a wider one follows"))
+    fleet.rollout("all")
+    fleet.node("d")
+    says_it_held(fleet, "d", given.SAFE, "pinned_off", unit=unit)
+    finish(fleet)
+    assert held(fleet) == []  # nothing to accept: this log does not know it
+    fleet.launch("d")
+    assert (fleet.decided("d").value, fleet.decided("d").code) == (
+        given.SAFE,
+        "held_before_restore",
+    )
+    ((code, units, change),) = held(fleet)
+    assert (code, units) == ("restore", ["d"])
+    fleet.orders(commands.AcceptChange(change=change, reason="it was a test"), by="bob")
+    assert fleet.told("d") == ("append", given.TARGET, "granted")
+
+
+def test_a_unit_born_after_the_backup_waits_for_nobody_where_this_log_says_the_same(fleet):
+    unit = newborn("d")
+    fleet.node("d")
+    says_it_held(fleet, "d", given.SAFE, "no_rollout", unit=unit)
+    finish(fleet)
+    fleet.launch("d")
+    assert fleet.told("d") == ("append", given.SAFE, "no_rollout")
+    assert held(fleet) == []
+    fleet.orders(commands.AbortRollout(rollout="r1", reason="a wider one follows"))
+    fleet.rollout("all")
+    assert fleet.told("d") == ("append", given.TARGET, "granted")
+
+
+def test_what_a_node_held_stands_until_it_launches_anew_though_the_launch_was_lost(fleet):
+    fleet.instance("a", launch_id="lost-with-the-log")
+    says_it_held(fleet, "a", given.SAFE, "pinned_off")
+    assert fleet.told("a") == ("append", given.SAFE, "held_before_restore")
+
+
+def test_a_server_born_after_the_backup_stays_as_careful_though_its_launch_is_lost(fleet):
+    fleet.orders(commands.AbortRollout(rollout="r1", reason="a wider one follows"))
+    fleet.rollout("all")
+    fleet.node("d")
+    fleet.instance("d", launch_id="lost-with-the-log")
+    says_it_held(fleet, "d", given.SAFE, "pinned_off")
+    finish(fleet)
+    fleet.launch("d")
+    assert fleet.decided("d").value == given.SAFE
+    assert [one[:2] for one in held(fleet)] == [("restore", ["d"])]
