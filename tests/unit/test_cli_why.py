@@ -341,3 +341,26 @@ def test_what_people_ordered_is_a_table_with_the_reason_beside_it(api: FakeApi) 
     assert "2 earlier ones" in told.err
     asked = {"by": "alice", "type": "pin_set", "since": "70", "limit": "100"}
     assert api.requests[-1].query == asked
+
+
+def test_what_a_unit_waits_for_stands_before_what_would_be_next(api: FakeApi) -> None:
+    waits = [
+        {
+            "code": "drain_waits",
+            "owner": "operator",
+            "until": "2027-01-29T03:12:44Z",
+            "sentence": "Runs the target and is not restarted yet.",
+            "next_step": "smgate drain ls",
+        },
+        {
+            "code": "drain",
+            "owner": "node",
+            "until": None,
+            "sentence": "Ordered.",
+            "next_step": None,
+        },
+    ]
+    text = told(api, waits=waits)
+    assert "  - drain_waits: operator, until 2027-01-29" in text
+    assert "    -> smgate drain ls\n  - drain: node\n    Ordered.\n" in text
+    assert text.index("It waits for") < text.index("Next, if that did not apply")

@@ -37,6 +37,7 @@ _LAID_OUT: Final = frozenset(
         "memory",
         "exposed",
         "uncontrolled",
+        "waits",
         "arrived_later",
         "arrived_later_looked_through",
         "note",
@@ -47,7 +48,13 @@ _LAID_OUT: Final = frozenset(
 def lines(body: output.Row) -> list[str]:
     """The answer, what to do about it, and what would come next."""
     rules = output.rows_in(body.get("rules"))
-    told = [*_first(body, rules), *_next(rules, most=NEXT_SHOWN_MAX), *_facts(body), *_later(body)]
+    told = [
+        *_first(body, rules),
+        *_waits(body),
+        *_next(rules, most=NEXT_SHOWN_MAX),
+        *_facts(body),
+        *_later(body),
+    ]
     if len(output.rows_in(body.get("members"))) > 1:
         told += _members(body)
     passed = sum(one.get("state") == "does_not_apply" for one in rules)
@@ -59,13 +66,33 @@ def lines(body: output.Row) -> list[str]:
 def whole_lines(body: output.Row) -> list[str]:
     """The whole answer: every rule of the table, every rank, what SGLang would do alone."""
     rules = output.rows_in(body.get("rules"))
-    told = [*_first(body, rules), *_table(rules), *_facts(body), *_later(body), *_members(body)]
+    told = [
+        *_first(body, rules),
+        *_waits(body),
+        *_table(rules),
+        *_facts(body),
+        *_later(body),
+        *_members(body),
+    ]
     alone = left_alone(body)
     if alone:
         told += ["", "Left alone", *(f"  {one}" for one in alone)]
     if output.pick(body, "memory.fits"):
         told += ["", "Memory", *_wrapped(output.pick(body, "memory.sentence"), indent="  ")]
     return [*told, *_rest(body)]
+
+
+def _waits(body: output.Row) -> list[str]:
+    """What is under way or waits for somebody: a restart, a grant, a change that names the unit."""
+    told: list[str] = []
+    for wait in output.rows_in(body.get("waits")):
+        until = f", until {output.text_of(wait['until'])}" if wait.get("until") else ""
+        told.append(
+            f"  - {output.text_of(wait.get('code'))}: {output.text_of(wait.get('owner'))}{until}"
+        )
+        told += _wrapped(wait.get("sentence"), indent="    ")
+        told += _wrapped(wait.get("next_step"), indent="    -> ")
+    return ["", "It waits for", *told] if told else []
 
 
 def _first(body: output.Row, rules: list[output.Row]) -> list[str]:

@@ -14,6 +14,7 @@ from smgate.domain.events import Event
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_alarms import Alarm, Episode
 from smgate.domain.state_nodes import Instance
+from smgate.domain.state_rollouts import Rollout
 from smgate.domain.waits import SECOND_US
 
 SENTENCES: Final = {
@@ -185,6 +186,24 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> tuple[Alarm, ...]:
     return tuple((gate, sm, cause) for cause in causes)
 
 
+def _left_behind(fleet: Fleet, rollout: Rollout) -> bool:
+    """True of a halt that asks nobody for anything: by a person, or people have gone on since.
+
+    They went on with another rollout there, or smgate changes nothing on that SM any more.
+    """
+    plan = rollout.plan
+    return (
+        rollout.halted_code == "by_person"
+        or fleet.mode_of(plan.gate, plan.sm) == "observe"
+        or any(
+            (other.plan.gate, other.plan.sm) == (plan.gate, plan.sm)
+            and other.phase in ("running", "paused", "completed", "halted")
+            and other.phase_position > rollout.phase_position
+            for other in fleet.rollouts.values()
+        )
+    )
+
+
 def of_world(fleet: Fleet) -> dict[Alarm, set[str]]:
     """The alarms that are no unit's own, and what they are about."""
     found: dict[Alarm, set[str]] = {}
@@ -193,7 +212,7 @@ def of_world(fleet: Fleet) -> dict[Alarm, set[str]]:
             alarm = ("none", evidence.sm, f"build_{evidence.standing}")
             found.setdefault(alarm, set()).add(key)
     for name, rollout in fleet.rollouts.items():
-        if rollout.phase == "halted" and rollout.halted_code != "by_person":
+        if rollout.phase == "halted" and not _left_behind(fleet, rollout):
             alarm = (rollout.plan.gate, rollout.plan.sm, "rollout_halted")
             found.setdefault(alarm, set()).add(name)
     if fleet.breaker_position is not None and fleet.breaker_units:

@@ -178,7 +178,14 @@ def accept(
     if change.kind != "asked":
         return (accepted,)
     assert change.by is not None
-    return (accepted, *anew(asked(change), change.by))
+    try:
+        return (accepted, *anew(asked(change), change.by))
+    except RejectedError as error:
+        raise RejectedError(
+            code=error.code,
+            message=f"Change {change.id} cannot be done as things stand. {error.message}",
+            next_step=f"{error.next_step} Or drop it: smgate change withdraw {change.id}",
+        ) from error
 
 
 def withdraw(fleet: Fleet, command: commands.WithdrawChange, by: str) -> tuple[Event, ...]:

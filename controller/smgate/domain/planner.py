@@ -240,7 +240,7 @@ STAGES: tuple[Stage, ...] = (
         look.fleet, grants.starts(look.fleet, look.units, look.now_us), look.now_us
     ),
     _overrides,
-    lambda look: shadow.after_restore(look.fleet, look.now_us),
+    lambda look: shadow.waiting(look.fleet, look.units, look.now_us),
     _drains,
     lambda look: grants.adoptions(look.fleet, look.units),
     _episodes,

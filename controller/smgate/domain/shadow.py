@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from smgate.domain import decisions, guard, restoring, rules
+from smgate.domain import decisions, guard, restoring, rules, rulings
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
@@ -55,16 +55,36 @@ def differences(fleet: Fleet, names: Iterable[str], now_us: int) -> list[Differe
     return found
 
 
-def after_restore(fleet: Fleet, now_us: int) -> list[Event]:
+def waiting(fleet: Fleet, units: Iterable[str], now_us: int) -> list[Event]:
+    """Plans that come to wait for a person, and those that nobody needs to answer any more."""
+    return [*_no_longer(fleet, units), *_after_restore(fleet, now_us)]
+
+
+def _no_longer(fleet: Fleet, units: Iterable[str]) -> list[Event]:
+    """What was too much at once and is not planned any more; unlike new rules, it had a cause."""
+    limited = [change for change in fleet.waiting_changes() if change.code == CHANGE_LIMIT]
+    looked_at = set(units) if limited else set()
+    return [
+        rulings.ChangeWithdrawn(
+            change=change.id, reason="None of it is planned any more.", code="no_longer_needed"
+        )
+        for change in limited
+        if not looked_at.isdisjoint(change.units) and not still_planned(fleet, change)
+    ]
+
+
+def _after_restore(fleet: Fleet, now_us: int) -> list[Event]:
     """Once a restore is finished: the units that were told something more careful wait for a person."""
     if not fleet.restore.finished:
         return []
     units = (fleet.units.get(name) for name in sorted(fleet.restore.careful))
     # One that this log does not know yet waits once it has launched.
     found = [_of_restore(fleet, u.id, now_us) for u in units if u and restoring.decided(u)]
-    if not found:
-        return []
-    held = _held(
+    return [_held_more_carefully(fleet, found)] if found else []
+
+
+def _held_more_carefully(fleet: Fleet, found: Sequence[Difference]) -> Event:
+    return _held(
         fleet,
         guard.RESTORE,
         subject=f"log {fleet.restore.incarnation}",
@@ -72,7 +92,6 @@ def after_restore(fleet: Fleet, now_us: int) -> list[Event]:
         sentence=f"Before the restore {_units(len(found))} had been told something more careful than "
         "this log says; that stands.",
     )
-    return [held]
 
 
 def _of_restore(fleet: Fleet, name: str, now_us: int) -> Difference:

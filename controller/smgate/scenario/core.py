@@ -53,6 +53,10 @@ class Heard:
         """When the node was heard last."""
         return self._clock.now_us() if node in self._connected else self._last_us.get(node, 0)
 
+    def nodes(self) -> list[str]:
+        """Every node that was ever heard."""
+        return sorted(self._last_us)
+
     def read(self) -> dict[str, contacts.Contact]:
         """As the service's own."""
         return {
@@ -74,6 +78,7 @@ class Core:
         self._sequences: Final[dict[str, int]] = {}
         self._held_before: dict[str, facts.DirectiveHeld] = {}
         self._sent: Final[dict[str, list[port.NewRecord]]] = {}
+        self._told: Final[dict[str, int]] = {}
         self.away_since_us: int | None = None
 
     def _open(self, store: memory.MemoryStore) -> None:
@@ -127,6 +132,7 @@ class Core:
             before=before.head().incarnation, incarnation=at.incarnation, reason="A scenario."
         )
         self._record([event])
+        self._told.clear()
         connected = [node for node in sorted(self._sent) if self.heard.connected(node)]
         self._held_before = {node: restored.held(held, node, before, at) for node in self._sent}
         return connected
@@ -137,6 +143,13 @@ class Core:
         if said is not None:
             self._log.append(restored.kept(self._sent[node]))
             self.report(node, [said])
+
+    def held(self, position: int) -> dict[str, int]:
+        """Up to which position each node was told: a connected one all, another what it had heard then."""
+        for node in self.heard.nodes():
+            if self.heard.connected(node):
+                self._told[node] = position
+        return dict(self._told)
 
     def _record(self, events: Sequence[Event]) -> None:
         made = records.of_events(

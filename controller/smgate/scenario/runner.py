@@ -138,7 +138,7 @@ class Run:
                     "refused": refused,
                     "events": events,
                     "controller": "leads" if self.core.away_since_us is None else "away",
-                    **self.snapshots.take(fleet, led_until_us),
+                    **self.snapshots.take(fleet, led_until_us, held=self.core.held(fleet.position)),
                 }
             )
 

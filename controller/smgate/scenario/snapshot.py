@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any, Final
 
-from smgate.domain import alarms, announced, changes, decisions, exposure, rules, waits, waves
+from smgate.domain import (
+    alarms,
+    announced,
+    changes,
+    decisions,
+    exposure,
+    rules,
+    take_back,
+    waits,
+    waves,
+)
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_rollouts import Rollout, Wave
 from smgate.domain.waits import SECOND_US
@@ -21,10 +33,10 @@ class Snapshots:
     def __init__(self) -> None:
         self._reasons: Final = Reasons()
 
-    def take(self, fleet: Fleet, now_us: int) -> dict[str, Any]:
-        """What stands now."""
+    def take(self, fleet: Fleet, now_us: int, *, held: Mapping[str, int]) -> dict[str, Any]:
+        """What stands now; `held` is the position up to which each node was told."""
         self._reasons.look(fleet, now_us)
-        return _snapshot(fleet, self._reasons, now_us)
+        return _snapshot(fleet, self._reasons, now_us) | {"take_back": _take_back(fleet, held)}
 
 
 class Reasons:
@@ -104,6 +116,11 @@ def _snapshot(fleet: Fleet, reasons: Reasons, now_us: int) -> dict[str, Any]:
         "freezes": sorted(fleet.freezes),
         "breaker_open": fleet.breaker_position is not None,
     }
+
+
+def _take_back(fleet: Fleet, held: Mapping[str, int]) -> dict[str, Any]:
+    stages = take_back.stages(fleet, held)
+    return {sm: dataclasses.asdict(stages[sm]) for sm in sorted(stages)}
 
 
 def _change(shown: dict[str, Any]) -> dict[str, Any]:

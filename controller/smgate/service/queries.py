@@ -22,6 +22,7 @@ from smgate.domain import (
     why,
     why_build,
     why_rollout,
+    why_waits,
 )
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet
@@ -86,7 +87,8 @@ class Queries:
         """Why a unit gets what it gets, now or as it was known at a position or time."""
 
         def explain(fleet: Fleet, name: str, now_us: int) -> Row:
-            return why.explain(fleet, name, now_us, read=self._recorded)
+            told = why.explain(fleet, name, now_us, read=self._recorded)
+            return told | {"waits": why_waits.of_unit(fleet, name, now_us)}
 
         told = self._why(at, unit, kind="unit", known=lambda f: f.units, explain=explain)
         return told if at is None else told | self._arrived_later(told, at)

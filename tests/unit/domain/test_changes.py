@@ -4,7 +4,17 @@ import pytest
 from tests import given
 from tests.unit.domain.test_commands import every_command
 
-from smgate.domain import bodies, changes, commands, decisions, policy, rules, rulings, waits
+from smgate.domain import (
+    bodies,
+    changes,
+    commands,
+    decisions,
+    errors,
+    policy,
+    rules,
+    rulings,
+    waits,
+)
 
 HOUR = 3600
 HELD = decisions.ChangeHeld(
@@ -192,3 +202,17 @@ def unit_on(fleet):
     fleet.node("a")
     fleet.launch("a")
     return fleet.id("a")
+
+
+def test_what_was_asked_and_cannot_be_done_any_more_says_how_to_drop_it():
+    fleet = given.Fleet()
+    until = "2023-11-14T23:13:20Z"  # an hour after a fleet of the tests begins
+    fleet.orders(commands.DeclareFreeze(id="f", until=until, reason="holidays"))
+    lift = commands.LiftFreeze(id="f", reason="back")
+    fleet.alone(lift)
+    change = fleet.newest_change()
+    fleet.later(3600)
+    with pytest.raises(errors.RejectedError) as refusal:
+        fleet.alone(commands.AcceptChange(change=change, reason="so we are"), by="bob")
+    assert refusal.value.code == "unknown_freeze"
+    assert refusal.value.next_step.endswith(f"smgate change withdraw {change}")

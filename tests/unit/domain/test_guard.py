@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import changes, commands, decisions, policy, rules, shadow, walk
+from smgate.domain import changes, commands, decisions, policy, rules, rulings, shadow, walk
 
 OLD = "0"
 OTHER = "another"
@@ -329,11 +329,10 @@ def test_a_server_that_starts_while_its_plan_is_held_gets_the_safe_value():
     assert fleet.decided(names[0]).value == given.TARGET
 
 
-def test_a_plan_whose_rollout_ended_can_be_withdrawn():
+def test_a_plan_whose_rollout_ended_waits_no_more():
     fleet, names = crowd(4)
     fleet.rollout()
     fleet.orders(commands.AbortRollout(rollout="r1", reason="too much"))
-    fleet.orders(commands.WithdrawChange(change=change_id(fleet), reason="too much"))
     assert held(fleet) == []
     assert {fleet.told(name)[2] for name in names} == {"no_rollout"}
 
@@ -372,3 +371,29 @@ def test_the_walk_through_the_table_ends_with_what_holds_it(fleet):
     assert "keeps what it was told" in applies.sentence
     following = [row.codes for row in rows if row.state == "would_be_next"]
     assert following == [("granted",), ("change_held",)]
+
+
+def test_a_plan_that_is_too_much_and_that_nobody_wants_any_more_waits_no_more():
+    fleet, _ = crowd(6)
+    fleet.rollout()
+    fleet.orders(commands.DisableGate(gate=given.GATE, reason="a rumour"))
+    assert held(fleet) == []
+    (gone,) = fleet.seen(rulings.ChangeWithdrawn)
+    assert gone.code == "no_longer_needed"
+
+
+def test_a_plan_of_which_something_is_still_wanted_waits():
+    fleet, names = crowd(6)
+    fleet.rollout()
+    for name in names[1:]:
+        fleet.orders(commands.ExcludeUnit(unit=name, reason="a benchmark"))
+    assert held(fleet) == [("change_limit", names)]
+    fleet.orders(commands.ExcludeUnit(unit=names[0], reason="a benchmark"))
+    assert held(fleet) == []
+
+
+def test_what_new_rules_would_change_waits_though_it_is_not_planned_for_a_time(fleet):
+    told_before(fleet, "a", given.SAFE, "build_suspect")
+    takes_over(fleet)
+    fleet.orders(commands.DisableGate(gate=given.GATE, reason="a rumour"))
+    assert held(fleet) == [("no_cause", ["a"])]
