@@ -27,6 +27,9 @@ _TRANSPARENT: Final = frozenset(
 )
 """Programs that are known to start what stands behind them with all its arguments."""
 _DEPTH_MAX: Final = 4
+_GATE_FILE: Final = "smgate-gate.pyz"
+_FUNCTION: Final = "smgate"
+"""What a script calls the function that puts the gate in front of its arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,10 @@ def _examine(argv: tuple[str, ...], sink: Sink, *, gated: bool, depth: int) -> I
         )
         return
     argv = inner if has_gate else argv
+    behind = _behind_script(argv)
+    if behind:
+        yield from _examine(behind, sink, gated=True, depth=depth)
+        return
     script = _shell_string(argv)
     if script is not None and depth < _DEPTH_MAX:
         yield from _in_shell(script, sink, gated=gated, has_gate=has_gate, depth=depth)
@@ -113,6 +120,23 @@ def _behind_gate(
     return None, ()
 
 
+def _behind_script(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command behind the script that ships to stand in front of it, if one does.
+
+    It gets the command as its arguments, and becomes the gate where the gate works, else the command.
+    """
+    for position, token in enumerate(argv[:-2]):
+        name, script = Path(token).name, argv[position + 2]
+        is_python = command.PYTHON.fullmatch(name) is not None
+        if argv[position + 1] == "-c" and (is_python or name in _SHELLS):
+            arguments = "sys.argv[1:]" if is_python else '"$@"'
+            ours = _GATE_FILE in script and arguments in script
+            return argv[position + (3 if is_python else 4) :] if ours else ()
+        if name not in _TRANSPARENT and not token.startswith("-"):
+            return ()
+    return ()
+
+
 def _names(tokens: Sequence[str]) -> set[str]:
     return {token.partition("=")[0] for token in tokens}
 
@@ -142,7 +166,7 @@ def _in_shell(
         )
         gated = True
     try:
-        words = shlex.split(script.replace("\n", " ; "))
+        words = shlex.split(script.strip().replace("\\\n", " ").replace("\n", " ; "))
     except ValueError:
         yield _defeat(
             "shell_unreadable",
@@ -154,6 +178,8 @@ def _in_shell(
     for word in words:
         # The server is the last command that could be one.
         last = [] if word in _OPERATORS or word.endswith(";") else [*last, word]
+    if last[:1] == [_FUNCTION] and _GATE_FILE in script:
+        last, gated = ["exec", *last[1:]], True
     if last[:1] != ["exec"]:
         yield _note(
             "shell_without_exec",

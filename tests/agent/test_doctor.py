@@ -123,6 +123,20 @@ def test_a_command_inside_a_string_is_looked_at_too():
     assert SECRET not in repr(found)
 
 
+def test_a_script_of_several_lines_is_read_to_its_last_command():
+    script = "export X=1\nexec smgate-agent launch -- \\\n  sglang serve \\\n  --config=a\n"
+    assert codes(("bash", "-c", script)) == ["config_ignored"]
+
+
+def test_a_script_that_gets_the_command_is_the_gate_only_if_it_names_it():
+    server = ("sglang", "serve", "--model-path", "m")
+    script = '$gate --help | grep -q usage && exec $gate -- "$@"; exec "$@"'
+    assert "gate_missing" in codes(("sh", "-c", script, "x", *server))
+    ours = f'gate="python3 -I /x/smgate-gate.pyz launch"; {script}'
+    assert codes(("numactl", "-N0", "sh", "-c", ours, "x", *server)) == []
+    assert codes(("sh", "-c", ours, "x", *server, "--config=a")) == ["config_ignored"]
+
+
 def test_any_depth_of_shells_ends():
     script = "sglang serve"
     for _ in range(12):

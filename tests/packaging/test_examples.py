@@ -12,6 +12,7 @@ import pytest
 import yaml
 from tests.packaging import conftest, objects, starts
 
+from smgate_agent import doctor
 from smgate_agent.launch import local_rule, options
 
 EXAMPLES = sorted(
@@ -104,6 +105,16 @@ def test_the_gate_hands_over_to_the_server_with_the_decided_value(
         if folder in UNITS:
             assert (launch["nnodes"], launch["node_rank"]) == (2, 1)
             assert UNITS[folder] == (launch["workload"] or launch["rendezvous"])
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("folder", EXAMPLES)
+def test_the_doctor_finds_the_gate_in_front_and_misses_it_where_there_is_none(
+    render: conftest.Render, folder: str
+) -> None:
+    for before, now in zip(as_it_was(folder), as_it_is(render, folder), strict=True):
+        assert doctor.examine(now.argv) == []
+        assert "gate_missing" in [finding.code for finding in doctor.examine(before.argv)]
 
 
 @pytest.mark.kubectl

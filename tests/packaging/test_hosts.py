@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.packaging import conftest, starts
 
-from smgate_agent import config as agent_config
+from smgate_agent import config as agent_config, doctor
 from smgate_agent.launch import local_rule
 
 OPS = conftest.ROOT / "ops"
@@ -80,6 +80,12 @@ def test_the_gate_hands_over_to_the_server_with_the_decided_value(
     assert launch["restarter"] == ("external" if stack is slurm else "hook")
     if stack is slurm:
         assert (launch["unit_name"], launch["node_rank"]) == ("kimi-k3-a", 1)
+
+
+@pytest.mark.parametrize("stack", [systemd, compose])
+def test_the_doctor_finds_the_gate_in_front(machine: starts.Machine, stack: Stack) -> None:
+    start, _ = stack(machine)
+    assert doctor.examine(start.argv) == []
 
 
 @STACKS
