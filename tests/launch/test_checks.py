@@ -86,7 +86,7 @@ def test_a_broken_flashinfer_is_a_result_and_never_a_crash(node, source, outcome
 
 
 def test_a_check_nobody_here_knows_is_skipped(node):
-    check, _ = finished(node, "moe_mxfp4")
+    check, _ = finished(node, "of_another_release")
     assert (check.outcome, check.reason) == ("skipped", "check_unknown_here")
 
 

@@ -2,7 +2,9 @@
 
 Standard library, torch and flashinfer only, any version. `probe CHECK [LAUNCH]` prints one marked
 line of JSON; what the imported packages print goes to stderr. LAUNCH is a JSON object with what the
-gate read of the launch: `sm`, `a2a`, `layout`, `gpu_uuids`.
+gate read of the launch: `sm`, `a2a`, `layout`, `gpu_uuids`. A person or a test may add `device`
+(`"cpu"`: CPU tensors and no question about a GPU), `unpacked` (true: also pass the routing as two
+tensors on the CPU) and `compile` (true: let FlashInfer compile what a quantiser lacks, about a minute).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = "2"
+VERSION = "3"
 """Part of every result: a check counts only if this version passed on a baseline GPU."""
 
 CHECKS = (
@@ -20,6 +22,8 @@ CHECKS = (
     "api_boundary",
     "artifact",
     "memory",
+    "quantize",
+    "moe_mxfp4",
 )
 """Each is a module here whose `run(launch)` gives `outcome`, `reason`, `numbers` and, of a check with
 a control, `negative_control`."""

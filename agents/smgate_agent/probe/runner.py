@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write("usage: probe CHECK [LAUNCH], LAUNCH a JSON object\n")
         return USAGE_STATUS
     result = run(argv[0], launch)
+    numbers = {name: one for name, one in result["numbers"].items() if math.isfinite(one)}
+    result = {**result, "numbers": numbers}  # JSON has neither NaN nor infinity
     line = MARK + json.dumps({"check": argv[0], "probe_version": probe.VERSION, **result}) + "\n"
     sys.stdout.flush()
     os.write(_ANSWER, line.encode())
@@ -64,6 +67,9 @@ def run(name: str, launch: dict[str, Any]) -> dict[str, Any]:
     try:
         check = importlib.import_module(f"smgate_agent.probe.{name}")
         result: dict[str, Any] = check.run(launch)
+    except ModuleNotFoundError as exc:
+        reason = "torch_missing" if exc.name == "torch" else "module_missing"
+        return {"outcome": "error", "reason": reason, "numbers": {}}
     except SystemExit:
         return {"outcome": "error", "reason": "import_exited", "numbers": {}}
     except BaseException as exc:
