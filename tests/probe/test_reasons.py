@@ -16,6 +16,7 @@ SOURCES = {
     "inventory": ("inventory",),
     "artifact": ("artifact",),
     "memory": ("memory", "driver"),
+    "marlin": ("marlin", "sglang_layer", "driver", "judge"),
 }
 """The modules that a check's reasons stand in."""
 OUTCOMES = {"passed", "failed", "error", "skipped", "timeout"}
@@ -55,7 +56,7 @@ def given(check):
     """The codes a check's module can give, by reading it."""
     found = set()
     for node in ast.walk(ast.parse(written(check))):
-        if isinstance(node, ast.Call) and name_of(node.func) in ("result", "Found", "EndedError"):
+        if isinstance(node, ast.Call) and name_of(node.func) in ("result", "EndedError"):
             found.update(text for argument in node.args[1:2] for text in parts(argument))
         elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
             whole = node.value

@@ -28,6 +28,8 @@ parameters     {runner, a2a, sm, torch_cuda, experts, hidden, intermediate, with
                create_weights makes: {name: {dtype, bytes, shape}}, on the meta device
 parameters_many {cases: [...]} -> [answers of parameters]
 loader         {quantization_config} -> {"sees_mxfp4": bool}: CompressedTensorsConfig's own answer
+marlin_check   {sm, torch_cuda, launch} -> the probe's check `marlin`, in this process; sm null: no GPU
+marlin_judged  {outputs: [names]} -> what that check says of right and wrong outputs
 choices        {} -> {"runner": [...], "a2a": [...]}: what the argument parser accepts
 """
 

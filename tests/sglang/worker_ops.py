@@ -6,7 +6,9 @@ import inspect
 import io
 import logging
 import os
+import pathlib
 import platform
+import sys
 
 import torch
 import worker_stubs
@@ -23,6 +25,7 @@ from sglang.srt.server_args import prepare_server_args
 
 load_plugins()
 
+_AGENTS = pathlib.Path(__file__).resolve().parents[2] / "agents"
 _FIELDS = (
     "attention_backend",
     "prefill_attention_backend",
@@ -282,6 +285,29 @@ def hello():
     }
 
 
+def marlin_check(sm, torch_cuda, launch):
+    """The probe's own check; `sm` is null for a machine without a GPU."""
+    if str(_AGENTS) not in sys.path:
+        sys.path.append(str(_AGENTS))
+    from smgate_agent.probe import marlin, sglang_layer
+
+    with _environment({}):
+        sglang_layer.modules()  # imported before SGLang believes in CUDA, whose packages are not here
+        if sm is None:
+            return marlin.run(launch)
+        with worker_machine.machine(sm=sm, torch_cuda=torch_cuda):
+            return marlin.run(launch)
+
+
+def marlin_judged(outputs):
+    """What the probe's check says of outputs of a layer: {name: [outcome, reason, control]}."""
+    if str(_AGENTS) not in sys.path:
+        sys.path.append(str(_AGENTS))
+    import marlin_outputs
+
+    return marlin_outputs.judged(outputs)
+
+
 OPERATIONS = {
     operation.__name__: operation
     for operation in (
@@ -296,5 +322,7 @@ OPERATIONS = {
         parameters_many,
         loader,
         choices,
+        marlin_check,
+        marlin_judged,
     )
 }

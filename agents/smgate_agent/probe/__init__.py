@@ -24,6 +24,7 @@ CHECKS = (
     "memory",
     "quantize",
     "moe_mxfp4",
+    "marlin",
 )
 """Each is a module here whose `run(launch)` gives `outcome`, `reason`, `numbers` and, of a check with
 a control, `negative_control`."""

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smgate_agent.probe import driver, elf, manifest, stores
+from smgate_agent.probe.ending import EndedError
 from smgate_agent.probe.results import Numbers, result
 
 if TYPE_CHECKING:
@@ -31,14 +32,6 @@ NO_SUCH_SM = 199
 NO_SUCH_ACTIVATION = 199
 
 
-class Found(Exception):  # noqa: N818 (an answer, not an error)
-    """Ends the check with an answer."""
-
-    def __init__(self, outcome: str, reason: str) -> None:
-        super().__init__(reason)
-        self.outcome, self.reason = outcome, reason
-
-
 class Here(NamedTuple):
     """The store that wins, what it must hold, and what else could have won."""
 
@@ -48,13 +41,13 @@ class Here(NamedTuple):
     downloads: bool
     """Whether FlashInfer would fetch what is not here."""
 
-    def absent(self, what: str) -> Found:
+    def absent(self, what: str) -> EndedError:
         """What it means that something is not in the store."""
         if any(_is_pinned(other, self.pin) for other in self.others):
-            return Found("failed", f"wrong_store_wins:{self.store.name}")
+            return EndedError("failed", f"wrong_store_wins:{self.store.name}")
         if self.downloads:
-            return Found("skipped", f"{what}_not_here:{self.store.name}")
-        return Found("failed", f"{what}_missing:{self.store.name}")
+            return EndedError("skipped", f"{what}_not_here:{self.store.name}")
+        return EndedError("failed", f"{what}_missing:{self.store.name}")
 
 
 def run(launch: dict[str, Any]) -> dict[str, Any]:
@@ -63,8 +56,8 @@ def run(launch: dict[str, Any]) -> dict[str, Any]:
     try:
         sm = launch.get("sm") or driver.single_sm()
         control = _check(sm, os.environ, numbers)
-    except Found as found:
-        return result(found.outcome, found.reason, numbers)
+    except EndedError as ended:
+        return result(ended.outcome, ended.reason, numbers)
     except manifest.MalformedError as exc:
         return result("error", f"manifest_unreadable:{exc}", numbers)
     if control is None:
@@ -76,12 +69,12 @@ def _check(sm: str | None, environ: Mapping[str, str], numbers: Numbers) -> str 
     """The name of the store that holds right kernels; None if the check could not tell wrong ones."""
     _versions(environ)
     if sm is None:
-        raise Found("skipped", "sm_unknown")
+        raise EndedError("skipped", "sm_unknown")
     if sm not in manifest.ARCHS:
-        raise Found("skipped", f"sm_uses_no_cubins:{sm}")
+        raise EndedError("skipped", f"sm_uses_no_cubins:{sm}")
     pin = stores.pin(sm)
     if pin is None:
-        raise Found("error", "pins_unreadable")
+        raise EndedError("error", "pins_unreadable")
     here = _here(environ, pin)
     sums = _checksums(here)
     numbers["files_listed"] = float(len(sums))
@@ -97,22 +90,22 @@ def _check(sm: str | None, environ: Mapping[str, str], numbers: Numbers) -> str 
 
 def _versions(environ: Mapping[str, str]) -> None:
     if stores.package_folder("flashinfer") is None:
-        raise Found("error", "flashinfer_missing")
+        raise EndedError("error", "flashinfer_missing")
     for name in DISQUALIFYING_ENV:
         if environ.get(name):
-            raise Found("failed", f"env:{name}")
+            raise EndedError("failed", f"env:{name}")
     version = stores.flashinfer_version()
     if version is None:
-        raise Found("error", "flashinfer_version_unknown")
+        raise EndedError("error", "flashinfer_version_unknown")
     package = stores.package_folder("flashinfer_cubin")
     if package is not None and stores.cubin_version() != version:
-        raise Found("failed", "cubin_version_mismatch")
+        raise EndedError("failed", "cubin_version_mismatch")
     # As FlashInfer compares them: of a jit-cache `+cu130` says which CUDA it is for.
     if any(
         other != version and not other.startswith(f"{version}+")
         for other in stores.jit_cache_versions()
     ):
-        raise Found("failed", "jit_cache_version_mismatch")
+        raise EndedError("failed", "jit_cache_version_mismatch")
 
 
 def _here(environ: Mapping[str, str], pin: stores.Pin) -> Here:
@@ -131,7 +124,7 @@ def _checksums(here: Here) -> dict[str, str]:
     if data is None:
         raise here.absent("manifest")
     if hashlib.sha256(data).hexdigest() != here.pin.sha256:
-        raise Found("failed", f"manifest_not_pinned:{here.store.name}")
+        raise EndedError("failed", f"manifest_not_pinned:{here.store.name}")
     return manifest.checksums(data.decode(errors="replace"))
 
 
@@ -140,12 +133,12 @@ def _listed(here: Here, sums: dict[str, str]) -> tuple[list[manifest.Kernel], di
     texts = {}
     for name in (manifest.HEADER, manifest.ENUMS):
         if name not in sums:
-            raise Found("error", "manifest_unreadable:headers")
+            raise EndedError("error", "manifest_unreadable:headers")
         data = here.store.read(f"{here.pin.folder}/{name}")
         if data is None:
             raise here.absent("header")
         if hashlib.sha256(data).hexdigest() != sums[name]:
-            raise Found("failed", f"header_checksum:{here.store.name}")
+            raise EndedError("failed", f"header_checksum:{here.store.name}")
         texts[name] = data.decode(errors="replace")
     return manifest.kernels(texts[manifest.HEADER]), manifest.activations(texts[manifest.ENUMS])
 
@@ -156,16 +149,16 @@ def _usable(
     kernels, activations = listed
     archs = manifest.ARCHS[sm]
     if not any(kernel.arch in archs for kernel in kernels):
-        raise Found("failed", f"no_kernel_for_sm:{sm}")
+        raise EndedError("failed", f"no_kernel_for_sm:{sm}")
     if manifest.SITU not in activations:
-        raise Found("failed", "no_situ_activation")
+        raise EndedError("failed", "no_situ_activation")
     found = {}
     for gemm in manifest.GEMMS:
         found[gemm] = manifest.usable(
             kernels, gemm, archs=archs, activation=activations[manifest.SITU]
         )
         if not found[gemm]:
-            raise Found("failed", f"kernel_missing:{gemm.name}")
+            raise EndedError("failed", f"kernel_missing:{gemm.name}")
     return found
 
 
@@ -176,7 +169,7 @@ def _verified(
     present = []
     for kernel in kernels:
         if sums.get(kernel.file) != kernel.sha256:
-            raise Found("failed", f"kernel_not_listed:{gemm.name}")
+            raise EndedError("failed", f"kernel_not_listed:{gemm.name}")
         data = here.store.read(f"{here.pin.folder}/{kernel.file}")
         if data is None:
             if not here.downloads:
@@ -184,7 +177,7 @@ def _verified(
             continue
         problem = _problem(data, kernel)
         if problem is not None:
-            raise Found("failed", f"{problem}:{gemm.name}")
+            raise EndedError("failed", f"{problem}:{gemm.name}")
         present.append((data, kernel))
     if not present:
         raise here.absent(f"cubin_{gemm.name}")
