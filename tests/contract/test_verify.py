@@ -228,7 +228,7 @@ def test_a_record_replaced_leaf_and_all_is_traced_to_its_batch(
     tamper: Tamper, position: int, span: tuple[int, int]
 ) -> None:
     stored = tamper.store.read(after=position - 1, limit=1)[0]
-    forged = dataclasses.replace(stored, data=b"forged")
+    forged = stored._replace(data=b"forged")
     tamper.change(
         sa.update(EVENT).where(at(position)).values(data=b"forged", leaf=batch.leaf_of(forged))
     )

@@ -6,6 +6,7 @@ Stored names are literals and are only ever added to; a class may move or be ren
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -102,8 +103,8 @@ NAMES: Final[dict[str, type]] = {
 }
 
 _NAME_OF: Final[dict[type, str]] = {kind: name for name, kind in NAMES.items()}
-_DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    name: msgspec.json.Decoder(kind) for name, kind in NAMES.items()
+_DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    name: sharing.decoder(kind) for name, kind in NAMES.items()
 }
 SCHEMA_VERSION: Final = 1
 """Version of every event this release writes. A later one adds upcasters beside it."""
@@ -136,10 +137,9 @@ def decode(name: str, schema_version: int, data: bytes) -> Event:
             "read this log with the release that wrote it."
         )
     try:
-        event: Event = decoder.decode(data)
+        event: Event = decoder(data)
     except msgspec.DecodeError as exc:
         raise UnknownEventError(f"Event {name!r} version {schema_version}: {exc}") from exc
-    sharing.event(event)
     return event
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from smgate.log import batch, port
@@ -21,6 +22,10 @@ TOGETHER_MAX: Final = 1_000
 WAITING_MAX: Final = 10_000
 """Records that may wait. A database that takes 10,000 a second has them written in a second; more
 would only be memory, and callers that have given up by then."""
+
+
+LETS_GO: Final = 2
+"""Of 32 callers with one fact after another, half are back after one time and nearly all after two."""
 
 
 class _Call:
@@ -60,6 +65,8 @@ class GroupCommit:
             self._writing = True
         if wait:
             call.turn.acquire()
+            if call.answer is None:
+                _let_others_come()
         if call.answer is None:
             self._write(call)
         assert call.answer is not None, "a turn is given to answer or to write"
@@ -115,10 +122,13 @@ class GroupCommit:
             one.answer = answer
 
     def _hand_on(self, calls: list[_Call]) -> None:
-        """Let the next of those that wait write, then give the others their answers."""
+        """Give the others their answers, then let the next of those that wait write."""
         # Without an answer only if this thread was stopped in the middle. Whether they were written
         # is unknown, and finding out is what asking again does.
         unanswered = [one for one in calls[1:] if one.answer is None]
+        for one in calls[1:]:
+            if one.answer is not None:
+                one.turn.release()
         with self._lock:
             self._waiting.extendleft(reversed(unanswered))
             self._waiting_records += sum(len(one.asked.distinct) for one in unanswered)
@@ -128,6 +138,13 @@ class GroupCommit:
                 following.turn.release()
             else:
                 self._writing = False
-        for one in calls[1:]:
-            if one.answer is not None:
-                one.turn.release()
+
+
+def _let_others_come() -> None:
+    """Let those run that were answered just now: most have more to say.
+
+    Else they would always miss the commit that begins and wait for it and their own: two halves
+    taking turns, twice the commits. No wait: it lets go of the interpreter and asks for it again.
+    """
+    for _ in range(LETS_GO):
+        time.sleep(0)  # noqa: TID251

@@ -52,23 +52,22 @@ def translated() -> Iterator[None]:
         yield
     except sa.exc.TimeoutError as error:
         raise port.LogUnavailableError("busy", "every connection is in use") from error
-    except sa.exc.DBAPIError as error:
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
         meaning = _meaning(error)
         if meaning is None:
             raise
         raise meaning from error
 
 
-def violated(error: sa.exc.IntegrityError) -> str:
-    """What an integrity error broke: the constraint's name, or on SQLite its columns."""
-    origin = error.orig
-    if isinstance(origin, sqlite3.Error):
-        return str(origin).rpartition(": ")[2]
-    return str(getattr(getattr(origin, "diag", None), "constraint_name", ""))
+def violated(error: BaseException | None) -> str:
+    """What a driver's integrity error broke: the constraint's name, or on SQLite its columns."""
+    if isinstance(error, sqlite3.Error):
+        return str(error).rpartition(": ")[2]
+    return str(getattr(getattr(error, "diag", None), "constraint_name", ""))
 
 
-def _meaning(error: sa.exc.DBAPIError) -> port.LogError | None:
-    origin = error.orig
+def _meaning(error: sa.exc.DBAPIError | sqlite3.Error) -> port.LogError | None:
+    origin = error if isinstance(error, sqlite3.Error) else error.orig
     detail = (str(origin).strip() or type(origin).__name__).splitlines()[0]
     if isinstance(origin, sqlite3.Error):
         if "no such table" in detail or "no such column" in detail:
@@ -76,6 +75,7 @@ def _meaning(error: sa.exc.DBAPIError) -> port.LogError | None:
         primary = getattr(origin, "sqlite_errorcode", 0) & _SQLITE_PRIMARY_CODE
         reason = _SQLITE_REASONS.get(primary)
     else:
+        assert not isinstance(error, sqlite3.Error), "that is its own origin"
         state = getattr(origin, "sqlstate", None) or ""
         if state in _POSTGRES_NOT_READY:
             return port.LogNotReadyError(f"The database has no event log ({detail}).")

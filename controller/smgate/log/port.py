@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from smgate.log import batch
@@ -38,9 +38,11 @@ class NewRecord:
     data: bytes
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRecord:
-    """One record of the log, with its place, its time and its leaf hash."""
+class StoredRecord(NamedTuple):
+    """One record of the log, with its place, its time and its leaf hash; the fields are the columns.
+
+    A named tuple, as reading a log is mostly making these.
+    """
 
     position: int
     stream: str

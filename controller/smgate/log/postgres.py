@@ -100,8 +100,8 @@ class PostgresStore(sql.SqlStore):
             try:
                 written = self._write(settled, writer=writer, epoch=epoch)
             except sa.exc.IntegrityError as error:
-                if failures.violated(error) != _REPEATED_KEY:
-                    raise sql.unexpected(error) from error
+                if failures.violated(error.orig) != _REPEATED_KEY:
+                    raise sql.unexpected(error.orig) from error
             else:
                 if written is not None:
                     first = written.position - len(settled.records) + 1

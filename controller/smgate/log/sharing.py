@@ -1,117 +1,106 @@
 """Equal parts of decoded events are one object: a fleet of alike servers says the same over and over.
 
-Nothing but memory depends on it. An event is shared before anybody has seen it, so writing to a
-frozen value here changes none that is known.
+A part is looked up by its bytes, so one that was read before is not read again: that is most of the
+time of decoding, and most of the memory of what is decoded. Events are canonical JSON, in which
+equal parts have equal bytes. Nothing but time and memory depends on it.
 """
 
 from __future__ import annotations
 
-import operator
+import dataclasses
 import sys
-from collections.abc import Callable, Hashable
+import typing
+from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from smgate.domain import decisions, facts
-from smgate.domain.values import Build, GivenFor, Gpu, Layout, Model
+from smgate.domain.values import Gpu
 
 KEPT_MAX: Final = 16_384
-"""Distinct values kept; a node that reports another build at every turn cannot fill the memory."""
+"""Distinct parts kept; a node that reports another build at every turn cannot fill the memory."""
 
-_kept: dict[Hashable, Any] = {}
+SHARED: Final[dict[type, tuple[str, ...]]] = {
+    facts.NodeReported: ("gpus",),
+    facts.LaunchPlanned: ("gpus", "build", "layout", "model", "model_digest"),
+    facts.CheckFinished: ("gpu_uuids", "build", "layout"),
+    facts.InstanceChanged: ("gpu_uuids", "instance_id"),
+    facts.EffectiveSeen: ("runner", "a2a", "architecture", "sglang_version"),
+    facts.OverrideApplied: ("value", "code"),
+    decisions.OverrideSet: ("value", "code", "sentence", "also", "given_for", "rules_version"),
+    decisions.Granted: ("kernel_keys",),
+}
+"""The fields whose values come again. Literals are not among them: msgspec has one of each."""
+
+_kept: dict[tuple[str, bytes], Any] = {}
 
 _put: Final = object.__setattr__
-_build_fields: Final[Callable[[Build], tuple[Any, ...]]] = operator.attrgetter(
-    *(name for name in Build.__slots__ if name != "artifact_pins")
-)
 
 
-def event(made: Any) -> None:  # noqa: ANN401  any event
-    """Share what this event has in common with earlier ones."""
-    share = _SHARES.get(type(made))
-    if share is not None:
-        share(made)
+def decoder(kind: type) -> Callable[[bytes], Any]:
+    """Reads an event of this class; equal values of its `SHARED` fields come out as one object.
+
+    Raises msgspec.DecodeError as msgspec's own decoder of the class does.
+    """
+    names = SHARED.get(kind)
+    if names is None:
+        return msgspec.json.Decoder(kind).decode
+    hints = typing.get_type_hints(kind)
+    read: Callable[[bytes], Any] = msgspec.json.Decoder(_unread(kind, hints, names)).decode
+    parts: list[tuple[str, Callable[[Any], Any], Callable[[bytes], Any]]] = [
+        (name, getattr(kind, name).__get__, msgspec.json.Decoder(hints[name]).decode)
+        for name in names
+    ]
+
+    def decode(data: bytes) -> Any:  # noqa: ANN401  any event
+        made = read(data)
+        # The same slots in the same order, so it can become what it stands for, unlike a copy at
+        # no cost: constructing a frozen class in Python takes longer than all of the decoding.
+        _put(made, "__class__", kind)
+        for name, get, read_part in parts:
+            raw = get(made)
+            if type(raw) is msgspec.Raw:  # Else it is the default: the field was not written.
+                key = (name, bytes(raw))
+                found = _kept.get(key, _kept)
+                _put(made, name, _keep(key, read_part(key[1])) if found is _kept else found)
+        return made
+
+    return decode
 
 
-def _one(value: Any, key: Hashable) -> Any:  # noqa: ANN401  whatever it is
-    if len(_kept) > KEPT_MAX:
+def _unread(kind: type, hints: dict[str, Any], names: tuple[str, ...]) -> type:
+    """A class like `kind` whose shared fields are left as the bytes they are."""
+    fields: list[Any] = []
+    for field in dataclasses.fields(kind):
+        if field.name not in names:
+            made = dataclasses.field(default=field.default, default_factory=field.default_factory)
+            fields.append((field.name, hints[field.name], made))
+        elif field.default_factory is dataclasses.MISSING:
+            fields.append((field.name, msgspec.Raw, dataclasses.field(default=field.default)))
+        else:
+            # msgspec refuses bytes for a field with a factory; a shared value may be the default.
+            made = dataclasses.field(default=field.default_factory())
+            fields.append((field.name, msgspec.Raw, made))
+    return dataclasses.make_dataclass(kind.__name__, fields, frozen=True, slots=True, kw_only=True)
+
+
+def _keep(key: tuple[str, bytes], value: Any) -> Any:  # noqa: ANN401  whatever it is
+    if len(_kept) >= KEPT_MAX:
         _kept.clear()
-    return _kept.setdefault(key, value)
+    _kept[key] = _interned(value)
+    return _kept[key]
 
 
-def _build(value: Build) -> Any:  # noqa: ANN401  as _one
-    return _one(value, (Build, _build_fields(value), tuple(sorted(value.artifact_pins.items()))))
-
-
-def _gpus(found: tuple[Gpu, ...]) -> None:
-    """The names of GPUs are in every fact about them; `intern` keeps one as long as it is used."""
-    for gpu in found:
-        _put(gpu, "uuid", sys.intern(gpu.uuid))
-        if gpu.sm is not None:
-            _put(gpu, "sm", sys.intern(gpu.sm))
-        if gpu.name:
-            _put(gpu, "name", sys.intern(gpu.name))
-
-
-def _node_reported(made: facts.NodeReported) -> None:
-    _gpus(made.gpus)
-
-
-def _launch_planned(made: facts.LaunchPlanned) -> None:
-    _gpus(made.gpus)
-    _put(made, "build", _build(made.build))
-    _put(made, "layout", _one(made.layout, (Layout, made.layout)))
-    _put(made, "model", _one(made.model, (Model, made.model)))
-    if made.model_digest is not None:
-        _put(made, "model_digest", sys.intern(made.model_digest))
-
-
-def _check_finished(made: facts.CheckFinished) -> None:
-    _put(made, "build", _build(made.build))
-    _put(made, "layout", _one(made.layout, (Layout, made.layout)))
-
-
-def _instance_changed(made: facts.InstanceChanged) -> None:
-    _put(made, "gpu_uuids", tuple(map(sys.intern, made.gpu_uuids)))
-    _put(made, "instance_id", sys.intern(made.instance_id))
-    _put(made, "state", sys.intern(made.state))
-
-
-def _effective_seen(made: facts.EffectiveSeen) -> None:
-    _put(made, "runner", sys.intern(made.runner))
-    _put(made, "a2a", sys.intern(made.a2a))
-    for name in ("architecture", "sglang_version"):
-        value = getattr(made, name)
-        if value is not None:
-            _put(made, name, sys.intern(value))
-
-
-def _override_applied(made: facts.OverrideApplied) -> None:
-    for name in ("form", "source", "code"):
-        _put(made, name, sys.intern(getattr(made, name)))
-    if made.value is not None:
-        _put(made, "value", sys.intern(made.value))
-
-
-def _override_set(made: decisions.OverrideSet) -> None:
-    _put(made, "given_for", _one(made.given_for, (GivenFor, made.given_for)))
-    _put(made, "also", _one(made.also, made.also))
-    for name in ("form", "code", "sentence", "rules_version"):
-        _put(made, name, sys.intern(getattr(made, name)))
-    if made.value is not None:
-        _put(made, "value", sys.intern(made.value))
-
-
-def _granted(made: decisions.Granted) -> None:
-    _put(made, "kernel_keys", _one(made.kernel_keys, made.kernel_keys))
-
-
-_SHARES: Final[dict[type, Callable[[Any], None]]] = {
-    facts.NodeReported: _node_reported,
-    facts.LaunchPlanned: _launch_planned,
-    facts.CheckFinished: _check_finished,
-    facts.InstanceChanged: _instance_changed,
-    facts.EffectiveSeen: _effective_seen,
-    facts.OverrideApplied: _override_applied,
-    decisions.OverrideSet: _override_set,
-    decisions.Granted: _granted,
-}
+def _interned(value: Any) -> Any:  # noqa: ANN401  as `_keep`
+    """The names of GPUs are in many parts; `intern` keeps one of each as long as it is used."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    if not isinstance(value, tuple):
+        return value
+    for gpu in value:
+        if isinstance(gpu, Gpu):
+            _put(gpu, "uuid", sys.intern(gpu.uuid))
+            _put(gpu, "sm", gpu.sm and sys.intern(gpu.sm))
+            _put(gpu, "name", gpu.name and sys.intern(gpu.name))
+    return tuple(sys.intern(each) if isinstance(each, str) else each for each in value)

@@ -19,6 +19,7 @@ _BATCH = tables.LOG_BATCH.c
 _HEAD = tables.LOG_HEAD.c
 _LEASE = tables.LEASE.c
 
+# In the order of the fields of port.StoredRecord.
 _RECORD_COLUMNS = (
     _EVENT.position,
     _EVENT.stream,
@@ -119,8 +120,8 @@ class SqlStore(abc.ABC):
     def read(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.StoredRecord]:
         """See `port.Store.read`."""
         with self.database.statement() as connection:
-            rows = connection.execute(READ, {"after": after, "limit": limit})
-            return [_record(*row) for row in rows]
+            rows = connection.execute(READ, {"after": after, "limit": limit}).all()
+            return [port.StoredRecord(*row) for row in rows]
 
     def read_stream(
         self, stream: str, *, after_version: int = 0, limit: int = port.READ_LIMIT
@@ -128,7 +129,8 @@ class SqlStore(abc.ABC):
         """See `port.Store.read_stream`."""
         bound = {"stream": stream, "after": after_version, "limit": limit}
         with self.database.statement() as connection:
-            return [_record(*row) for row in connection.execute(READ_STREAM, bound)]
+            rows = connection.execute(READ_STREAM, bound).all()
+            return [port.StoredRecord(*row) for row in rows]
 
     def stream_version(self, stream: str) -> int:
         """See `port.Store.stream_version`."""
@@ -269,34 +271,6 @@ def head_from(
     )
 
 
-def _record(  # noqa: PLR0913 - one argument per column of _RECORD_COLUMNS
-    position: int,
-    stream: str,
-    version: int,
-    type: str,
-    schema_version: int,
-    occurred_at_us: int,
-    recorded_at_us: int,
-    actor: str,
-    counter_actor: str | None,
-    data: bytes,
-    leaf: bytes,
-) -> port.StoredRecord:
-    return port.StoredRecord(
-        position=position,
-        stream=stream,
-        version=version,
-        type=type,
-        schema_version=schema_version,
-        occurred_at_us=occurred_at_us,
-        recorded_at_us=recorded_at_us,
-        actor=actor,
-        counter_actor=counter_actor,
-        data=data,
-        leaf=leaf,
-    )
-
-
 def _locked_lease(connection: sa.Connection, name: str) -> tuple[str, int]:
     """Holder and expiry of the lease, locked until the transaction ends."""
     row = connection.execute(
@@ -314,6 +288,6 @@ def _grant(connection: sa.Connection, lease: port.Lease) -> port.Lease:
     return lease
 
 
-def unexpected(error: sa.exc.IntegrityError) -> port.LogUnavailableError:
+def unexpected(error: BaseException | None) -> port.LogUnavailableError:
     """The port's error for a broken constraint that is not a repeated key."""
-    return port.LogUnavailableError("corrupt", f"the head row contradicts the log: {error.orig}")
+    return port.LogUnavailableError("corrupt", f"the head row contradicts the log: {error}")

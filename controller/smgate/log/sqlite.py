@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from smgate.log import batch, database
 
-# Plain driver SQL: on this path the compiler's work per row is most of the time.
+# The driver's own cursor, within the engine's transaction: here SQLAlchemy's work around each
+# statement would be most of the time.
+_HEAD = "SELECT position, chain, epoch, holder, incarnation, recorded_at_us FROM log_head"
 _INSERT_EVENT = (
     "INSERT INTO log_event (position, stream, version, type, schema_version, occurred_at_us, "
     "recorded_at_us, actor, counter_actor, data, leaf) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -51,21 +54,23 @@ class SqliteStore(sql.SqlStore):
         # under the write lock what it finds is final.
         for look in (False, True):
             try:
-                with self.database.writing() as connection:
-                    head = sql.head_of(connection)
+                with self.database.writing() as transaction:
+                    connection = transaction.connection.driver_connection
+                    assert isinstance(connection, sqlite3.Connection), "the engine's driver"
+                    head = _head(connection)
                     group.check_epoch(head, epoch)
                     settled = _settled(connection, asked, look=look)
                     first = head.position + 1
                     if settled.records:
                         head = self._write(connection, settled, head=head, writer=writer)
                 return settled.answers(head, first=first)
-            except sa.exc.IntegrityError as error:
+            except sqlite3.IntegrityError as error:
                 if failures.violated(error) != _REPEATED_KEY:
                     raise sql.unexpected(error) from error
         raise AssertionError("a key repeated under the write lock after it was looked for")
 
     def _write(
-        self, connection: sa.Connection, settled: group.Group, *, head: port.Head, writer: str
+        self, connection: sqlite3.Connection, settled: group.Group, *, head: port.Head, writer: str
     ) -> port.Head:
         first = head.position + 1
         count = len(settled.records)
@@ -77,7 +82,7 @@ class SqliteStore(sql.SqlStore):
             recorded_at_us=recorded_at_us,
             tail=chain.tail(count=count, root=root, writer=writer),
         )
-        connection.exec_driver_sql(
+        connection.executemany(
             _INSERT_EVENT,
             [
                 (
@@ -98,10 +103,8 @@ class SqliteStore(sql.SqlStore):
                 )
             ],
         )
-        connection.exec_driver_sql(
-            _INSERT_BATCH, (first, count, root, linked, recorded_at_us, writer)
-        )
-        connection.exec_driver_sql(_UPDATE_HEAD, (first + count - 1, linked, recorded_at_us))
+        connection.execute(_INSERT_BATCH, (first, count, root, linked, recorded_at_us, writer))
+        connection.execute(_UPDATE_HEAD, (first + count - 1, linked, recorded_at_us))
         return port.Head(
             position=first + count - 1,
             chain=linked,
@@ -117,8 +120,15 @@ class SqliteStore(sql.SqlStore):
         return self._clock_us()
 
 
+def _head(connection: sqlite3.Connection) -> port.Head:
+    row = connection.execute(_HEAD).fetchone()
+    if row is None:
+        raise port.LogNotReadyError("The event log has no head row.")
+    return sql.head_from(*row)
+
+
 def _settled(
-    connection: sa.Connection, asked: Sequence[batch.Prepared], *, look: bool
+    connection: sqlite3.Connection, asked: Sequence[batch.Prepared], *, look: bool
 ) -> group.Group:
     """The group as of now. What lacks a predecessor may stand already, so it too makes one look."""
     if not look:
@@ -128,8 +138,8 @@ def _settled(
     return group.Group(asked, _standing(connection, group.keys_of(asked)))
 
 
-def _standing(connection: sa.Connection, keys: Sequence[batch.Key]) -> group.Standing:
+def _standing(connection: sqlite3.Connection, keys: Sequence[batch.Key]) -> group.Standing:
     if not keys:
         return {}
-    rows = connection.exec_driver_sql(_STANDING, (json.dumps(keys),))
+    rows = connection.execute(_STANDING, (json.dumps(keys),))
     return {(stream, version): (position, leaf) for stream, version, position, leaf in rows}
