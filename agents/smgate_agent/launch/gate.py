@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from smgate_agent.launch import (
     checks,
+    config_sink,
     contact,
     conversation,
     ending,
@@ -114,6 +115,7 @@ class Gate:
             store=self.store,
             timeout_s=min(READING_S, READING_SHARE * self.options.deadline_s),
             resolve_s=READING_SHARE * self.options.deadline_s,
+            base_config=self.options.base_config,
         )
         reading = plan.read(self.argv, edge)
         launch, progress.command = reading.launch, reading.command
@@ -173,6 +175,18 @@ class Gate:
         )
         return done, "local_rule", None if progress.held is None else progress.held["generation"]
 
+    def put_in_file(self, outcome: Json) -> Json:
+        """Where the value goes into a file: what is in it now."""
+        base, path = self.options.base_config, self.options.write_config
+        if base is None or path is None:
+            return outcome
+        value, code = config_sink.put(
+            outcome["value"], base=Path(base), path=Path(path), command=self.progress.command
+        )
+        if code is None:
+            return outcome
+        return local_rule.result("untouched", value, code)
+
     def farewell(self, outcome: Json, source: str, generation: int | None) -> None:
         """Remember and report what is about to be done. Never raises."""
         progress, value = self.progress, outcome["value"]
@@ -207,7 +221,7 @@ class Gate:
         return {
             "launch_id": self.launch_id,
             "started_at_us": time.time_ns() // 1_000,
-            "pid": os.getpid(),
+            "pid": None if self.options.prepare else os.getpid(),
             "pid_namespace": str(Path("/proc/self/ns/pid").readlink()),
             **{name: launch[name] for name in names},
             "gpu_uuids": [gpu["uuid"] for gpu in launch["gpus"]],
@@ -223,11 +237,10 @@ class Gate:
         """One line for whoever reads the server's log."""
         if self.options.quiet:
             return
-        done = (
-            f"appended {handover.FLAG} {outcome['value']}"
-            if outcome["value"] is not None
-            else "left the command as it is"
-        )
+        done = "left the command as it is"
+        if outcome["value"] is not None:
+            written = self.options.write_config is not None
+            done = f"{'wrote' if written else 'appended'} {handover.FLAG} {outcome['value']}"
         why = f"{outcome['code']}, by {source.replace('_', ' ')}"
         if source == "local_rule":
             why += f" because of {self.progress.doubt}"
@@ -251,6 +264,8 @@ def main(argv: Sequence[str]) -> int:
     except BaseException as exc:
         children.kill_all()
         telling.say(f"left the command as it is (gate_error_{type(exc).__name__.lower()})")
+    if "--prepare" in own:  # also where the other options make no sense
+        return 0
     return handover.become(command, value)
 
 
@@ -280,6 +295,7 @@ def _decide(own: list[str], command: list[str], began: float, children: Children
     threading.Thread(target=gate.work, daemon=True).start()
     gate.progress.done.wait(max(0.0, gate.until - time.monotonic()))
     outcome, source, generation = gate.outcome()
+    outcome = gate.put_in_file(outcome)
     parting = threading.Thread(
         target=gate.farewell, args=(outcome, source, generation), daemon=True
     )
@@ -289,4 +305,4 @@ def _decide(own: list[str], command: list[str], began: float, children: Children
     reap_strangers()
     gate.say(outcome, source)
     value = outcome["value"]
-    return None if value is None else str(value)
+    return None if value is None or options.write_config is not None else str(value)

@@ -38,6 +38,9 @@ class Options:
     unit: str | None = None
     restarter: str = "external"
     quiet: bool = False
+    base_config: str | None = None
+    write_config: str | None = None
+    prepare: bool = False
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -127,6 +130,22 @@ def _add_manner(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> No
         default="external",
         help="who restarts this server",
     )
+    add(
+        "--base-config",
+        metavar="FILE",
+        help="your own YAML for SGLang's --config; goes with --write-config",
+    )
+    add(
+        "--write-config",
+        metavar="FILE",
+        help="put the value into this file, made of the base, instead of appending a flag; the "
+        "command names it with --config",
+    )
+    add(
+        "--prepare",
+        action="store_true",
+        help="write the file and end, for a command that cannot be started from here",
+    )
     add("--quiet", action="store_true", help="say nothing on stderr")
 
 
@@ -141,4 +160,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
         raise UsageError("SMGATE_ON_DOUBT is neither untouched nor safe")
     if not 0 <= found.deadline_s <= DEADLINE_MAX_S:
         raise UsageError(f"--deadline-s is not between 0 and {DEADLINE_MAX_S:.0f}")
+    if (found.base_config is None) != (found.write_config is None):
+        raise UsageError("--base-config and --write-config go together")
+    if found.prepare and found.write_config is None:
+        raise UsageError("--prepare has nothing to write")
     return Options(**vars(found))

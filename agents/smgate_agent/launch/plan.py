@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,8 @@ class Edge:
     """For the driver and for SGLang's interpreter, asked side by side."""
     resolve_s: float
     """For all of the reading, if SGLang is asked what it would make of the launch."""
+    base_config: str | None = None
+    """What is read in place of the `--config` that is written from it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class Reading:
 def read(argv: Sequence[str], edge: Edge) -> Reading:
     """Read one launch. What cannot be read is absent, never guessed."""
     until = time.monotonic() + edge.resolve_s
-    found = commands.find(argv)
+    command = commands.find(argv)
+    found = _with_base(command, edge.base_config)
     hardware = _Children(edge, found)
     choice = choose(found.tokens if found else None, hardware.config_tokens)
     launch = {
@@ -105,7 +108,7 @@ def read(argv: Sequence[str], edge: Edge) -> Reading:
         "asked_a2a": flags.known(choice.values.get("a2a"), flags.A2A_BACKENDS),
         "config_file": choice.config_file,
         "draft_asserts_auto": _draft_asserts_auto(choice.values, edge.environ),
-        "sink": "argv",
+        "sink": "argv" if edge.base_config is None else "file",
         "build": _build(hardware.build, hardware.driver, edge.environ),
         "dry_resolved": None,
         "restarter": edge.restarter,
@@ -123,8 +126,21 @@ def read(argv: Sequence[str], edge: Edge) -> Reading:
         until=until,
     )
     return Reading(
-        launch=launch, command=found, model_path=_folder(choice.values.get("model_path"))
+        launch=launch, command=command, model_path=_folder(choice.values.get("model_path"))
     )
+
+
+def _with_base(
+    command: commands.Command | None, base_config: str | None
+) -> commands.Command | None:
+    """The command as if it named the base: the file made of it may have an earlier override."""
+    if command is None or base_config is None:
+        return command
+    tokens = list(command.tokens)
+    for position in range(1, len(tokens)):
+        if tokens[position - 1] == flags.CONFIG:
+            tokens[position] = base_config
+    return replace(command, tokens=tuple(tokens))
 
 
 def _folder(path: str | None) -> str | None:
