@@ -187,7 +187,9 @@ def _signer(
     try:
         signer = signing.load(path, create=may_create)
     except signing.BadKeyError as error:
-        raise CannotServeError(f"{error}{put_back if pinned else ''}") from error
+        new = f" Make one: (umask 077; openssl rand -hex 32 > {path})"
+        to_do = put_back if pinned else "" if path.exists() else new
+        raise CannotServeError(f"{error}{to_do}") from error
     deaf = nodes - pinned.get(signer.public_key, 0)
     if deaf == nodes and pinned and not settings.new_signing_key:
         raise CannotServeError(f"The signing key {path} is not the one of this log.{put_back}")

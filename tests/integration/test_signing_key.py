@@ -104,3 +104,14 @@ def test_a_node_whose_credential_ended_holds_nobody_back(url: str, tmp_path: pat
         made.credentials.revoke(node.id)
     with started(url, signing_key_file=write(tmp_path / "other.key", "22" * 32)) as made:
         assert made.credentials.pinned() == {}
+
+
+def test_a_key_that_is_not_there_yet_is_asked_for_with_how_to_make_it(
+    url: str, tmp_path: pathlib.Path
+) -> None:
+    missing = str(tmp_path / "signing.key")
+    with (
+        pytest.raises(bootstrap.CannotServeError, match=rf"openssl rand -hex 32 > {missing}\)"),
+        started(url, signing_key_file=missing),
+    ):
+        pass

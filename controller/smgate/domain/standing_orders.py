@@ -25,8 +25,13 @@ def of(fleet: Fleet, make: Callable[..., W]) -> Iterator[W]:
             since_led_us=restore.since_led_us,
             position=restore.position,
             timeout_s=fleet.policy.confirm_timeout_s,
-            sentence=f"The log was restored from a backup: nothing widens. {len(missing)} of "
-            f"{restore.nodes} nodes have not said what they held: {', '.join(missing[:3]) or '-'}.",
+            sentence="The log was restored from a backup: nothing widens. "
+            + (
+                f"{len(missing)} of {restore.nodes} nodes have not said what they held: "
+                f"{', '.join(missing[:3])}."
+                if missing
+                else "Every node has said what it held."
+            ),
             next_step="smgate db restore-finish, once the nodes that matter are back",
         )
     if fleet.breaker_position is not None:

@@ -243,3 +243,10 @@ def test_a_server_born_after_the_backup_stays_as_careful_though_its_launch_is_lo
     fleet.launch("d")
     assert fleet.decided("d").value == given.SAFE
     assert [one[:2] for one in held(fleet)] == [("restore", ["d"])]
+
+
+def test_a_restore_of_which_every_node_has_spoken_says_so(fleet):
+    for node in (*given.POOL, "a", "b", "c"):
+        says_it_held(fleet, node, None, "x", unit="gone:1")
+    (waiting,) = [wait for wait in fleet.waits if wait.code == "restore"]
+    assert waiting.sentence.endswith("Every node has said what it held.")
