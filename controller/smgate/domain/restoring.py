@@ -11,13 +11,7 @@ from smgate.domain.context import Answer, Context
 from smgate.domain.events import Recorded
 from smgate.domain.facts import DirectiveHeld, HeldUnit
 from smgate.domain.state import Fleet, Unit
-from smgate.domain.state_restore import (
-    HELD_CODE,
-    RESTORED_CODES,
-    UNFINISHED_CODE,
-    Careful,
-    Restore,
-)
+from smgate.domain.state_restore import HELD_CODE, UNFINISHED_CODE, Careful, Restore
 from smgate.domain.values import Form
 
 
@@ -75,7 +69,8 @@ def settle(fleet: Fleet, event: decisions.OverrideSet) -> None:
     """The unit was decided with what its nodes hold in view."""
     unit, unsettled = event.unit, fleet.restore.unsettled
     careful = fleet.restore.careful.get(unit)
-    if careful is not None and event.value == careful.value and event.code not in RESTORED_CODES:
+    same = careful is not None and event.value == careful.value
+    if same and fleet.restore.finished and event.code != HELD_CODE:
         del fleet.restore.careful[unit]  # this log says the same by itself
     for node in [name for name, units in unsettled.items() if unit in units]:
         unsettled[node].discard(unit)

@@ -7,8 +7,6 @@ from typing import Final
 
 HELD_CODE: Final = "held_before_restore"
 UNFINISHED_CODE: Final = "restore_unfinished"
-RESTORED_CODES: Final = (HELD_CODE, UNFINISHED_CODE)
-"""Of decisions that the restore itself made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,6 +245,15 @@ def test_a_server_born_after_the_backup_stays_as_careful_though_its_launch_is_lo
     assert [one[:2] for one in held(fleet)] == [("restore", ["d"])]
 
 
+def test_one_that_launches_before_the_restore_is_finished_waits_for_a_person_too(fleet):
+    fleet.node("d")
+    says_it_held(fleet, "d", given.SAFE, "pinned_off", unit=newborn("d"))
+    fleet.launch("d")  # nothing starts anyway: that this log says the same shows nothing
+    assert fleet.decided("d").code == "no_rollout"
+    finish(fleet)
+    assert [one[:2] for one in held(fleet)] == [("restore", ["d"])]
+
+
 def test_a_restore_of_which_every_node_has_spoken_says_so(fleet):
     for node in (*given.POOL, "a", "b", "c"):
         says_it_held(fleet, node, None, "x", unit="gone:1")
