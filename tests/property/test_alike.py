@@ -32,6 +32,7 @@ HAPPENINGS = {
     "gap": lambda fleet, node: fleet.says(node, facts.GapNoticed(lost_outbox_id="o")),
     "silence": lambda fleet, node: fleet.later(301, silent=[node]),
     "rack": lambda fleet, node: fleet.node(node, rack="r2"),
+    "other SM": lambda fleet, node: fleet.node(node, sm="10.3"),
     "exclude": lambda fleet, node: _tries(fleet, commands.ExcludeUnit, node),
     "release": lambda fleet, node: _tries(fleet, commands.ReleaseUnit, node),
     "adopt": lambda fleet, node: _tries(fleet, commands.AdoptFlag, node),

@@ -44,6 +44,7 @@ SENTENCES: Final = {
 
 LOUD_CODES: Final = ("sm_unknown", "sm_mixed", "override_defeated", "unit_unsteerable")
 """Decision codes that are alarms of their own on an SM the gate is about."""
+_TELLING: Final = frozenset({*LOUD_CODES, "model_unknown"})
 
 WHOLE_FLEET: Final = "fleet"
 """What an outage of the fleet is about: its thousands of nodes are listed elsewhere."""
@@ -58,15 +59,15 @@ class Held:
         self.changed: set[Alarm] = set()
         """Alarms whose units may differ from what their episode says."""
 
-    def look(self, fleet: Fleet, names: Iterable[str], now_us: int) -> None:
+    def look(self, fleet: Fleet, units: Iterable[Unit], now_us: int) -> None:
         """Look at these units anew."""
-        for name in names:
-            found = of_unit(fleet, fleet.units[name], now_us)
-            before = self._of_unit.pop(name, ())
+        for unit in units:
+            found = of_unit(fleet, unit, now_us)
+            before = self._of_unit.pop(unit.id, ())
             if found:
-                self._of_unit[name] = found
+                self._of_unit[unit.id] = found
             if found != before:
-                self._replace(name, before, found)
+                self._replace(unit.id, before, found)
 
     def _replace(self, name: str, before: Iterable[Alarm], found: Iterable[Alarm]) -> None:
         for alarm in before:
@@ -90,29 +91,40 @@ def delivered_wrong(unit: Unit, instance: Instance) -> bool:
 
 
 def _unit_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
-    live = unit.live_instances()
-    fell_back = wrong = False
+    live = fell_back = wrong = False
     for instance in unit.instances.values():
+        runs = instance.live
+        live = live or runs
         fell_back = fell_back or instance.fallback is not None
         # One that died of it says so until the next launch: a crash loop is one alarm, not many.
-        told = instance.live or instance.failed
-        wrong = wrong or (told and delivered_wrong(unit, instance))
+        wrong = wrong or ((runs or instance.failed) and delivered_wrong(unit, instance))
     if fell_back:
         yield "memory_fallback"
     if wrong:
         yield "override_not_in_effect"
-    if exposure.uncontrolled(fleet, unit):
-        yield "uncontrolled"
-    if exposure.exposed(fleet, unit):
-        yield "exposed"
-    yield from _persons_causes(fleet, unit)
-    if unit.override is not None:
-        yield from _causes_told(fleet, unit, unit.override, live=bool(live))
-    if fleet.contested and any(_shared(fleet, instance) for instance in live):
+    if exposure.would_run_target(fleet, unit):
+        yield from _causes_on_target(fleet, unit)
+    if unit.id in fleet.drains and fleet.drains[unit.id].failed is not None:
+        yield "drain_failed"
+    if _disagrees(fleet, unit):
+        yield "unit_disagrees"
+    if unit.adoption == "adopted":
+        yield "adopted"
+    told = unit.override
+    if told is not None and (told.code in _TELLING or told.no_safe_value or told.would is not None):
+        yield from _causes_told(fleet, unit, told, live=live)
+    if fleet.contested and any(_shared(fleet, instance) for instance in unit.live_instances()):
         yield "gpu_overlap"
     room = fits.of_unit(fleet, unit)
     if room is not None and not room.fits:
         yield "does_not_fit"
+
+
+def _causes_on_target(fleet: Fleet, unit: Unit) -> Iterator[str]:
+    if exposure.uncontrolled(fleet, unit):
+        yield "uncontrolled"
+    if exposure.exposed(fleet, unit):
+        yield "exposed"
 
 
 def _causes_told(fleet: Fleet, unit: Unit, override: OverrideSet, *, live: bool) -> Iterator[str]:
@@ -126,16 +138,6 @@ def _causes_told(fleet: Fleet, unit: Unit, override: OverrideSet, *, live: bool)
         yield "no_safe_value"
     if "model_unknown" in codes and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit)):
         yield "model_unknown"
-
-
-def _persons_causes(fleet: Fleet, unit: Unit) -> Iterator[str]:
-    """What only a person can end."""
-    if unit.id in fleet.drains and fleet.drains[unit.id].failed is not None:
-        yield "drain_failed"
-    if _disagrees(fleet, unit):
-        yield "unit_disagrees"
-    if unit.adoption == "adopted":
-        yield "adopted"
 
 
 def _disagrees(fleet: Fleet, unit: Unit) -> bool:

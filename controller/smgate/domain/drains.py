@@ -63,9 +63,10 @@ def need(fleet: Fleet, unit: Unit, now_us: int) -> Need | None:
     the safe value already: then it would come back on the target.
     """
     launch = unit.launch
-    if not unit.live or not exposure.is_safe_value(fleet, unit.override):
+    told = None if launch is None else launch.decided
+    if launch is None or told is None or told is unit.override or not unit.live:
         return None
-    if launch is None or exposure.is_safe_value(fleet, launch.decided) or launch.decided is None:
+    if exposure.is_safe_value(fleet, told) or not exposure.is_safe_value(fleet, unit.override):
         return None
     running = (i for i in unit.live_instances() if i.launch_id in launch.launch_ids)
     if not any(readings.on_target(fleet, instance) for instance in running):

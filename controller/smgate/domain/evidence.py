@@ -164,9 +164,8 @@ def standings(fleet: Fleet) -> list[Event]:
     return [event for event in found if event is not None]
 
 
-def _undecided(fleet: Fleet, names: Sequence[str]) -> Iterator[tuple[Unit, Rank, KeyEvidence]]:
-    for name in names:
-        unit = fleet.units[name]
+def _undecided(fleet: Fleet, units: Sequence[Unit]) -> Iterator[tuple[Unit, Rank, KeyEvidence]]:
+    for unit in units:
         if unit.launch is None or unit.launch.decided is not None:
             continue
         for number in sorted(unit.launch.ranks):
@@ -176,11 +175,11 @@ def _undecided(fleet: Fleet, names: Sequence[str]) -> Iterator[tuple[Unit, Rank,
                 yield unit, rank, fleet.keys[key]
 
 
-def asks(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
+def asks(fleet: Fleet, units: Sequence[Unit], now_us: int) -> list[Event]:
     """Checks to ask of launches that wait: pool nodes for a new key or an old one's, others to confirm."""
     found: list[Event] = []
     asked: dict[tuple[str, str], int] = {}
-    undecided = list(_undecided(fleet, names))
+    undecided = list(_undecided(fleet, units))
     for wanted in fleet.wanted.values() if undecided else ():
         name = _asked_as(wanted.kernel_key, wanted.purpose)
         asked[name] = asked.get(name, 0) + (1 if wanted.open else 0)

@@ -41,11 +41,12 @@ def asks_target(fleet: Fleet, unit: Unit) -> bool:
     """True if the launch itself names the target: it would run it whatever is decided."""
     if unit.launch is None or unit.flag_adopted:
         return False
-    return any(
-        rank.planned.asked_runner in fleet.targets
-        and fleet.gate_of(getattr(fleet.model_of(rank.planned), "architecture", None)) is not None
-        for rank in unit.launch.ranks.values()
-    )
+    for rank in unit.launch.ranks.values():
+        if rank.planned.asked_runner in fleet.targets:
+            model = fleet.model_of(rank.planned)
+            if model is not None and fleet.gate_of(model.architecture) is not None:
+                return True
+    return False
 
 
 def chooses_target(fleet: Fleet, unit: Unit) -> bool:
@@ -84,12 +85,16 @@ def _left_to_target(fleet: Fleet, rank: Rank) -> bool:
     return (alone.runner, alone.a2a) == (target.runner, target.a2a)
 
 
+def would_run_target(fleet: Fleet, unit: Unit) -> bool:
+    """True if it runs the target, or would whatever it is told."""
+    return runs_target(fleet, unit) or asks_target(fleet, unit) or chooses_target(fleet, unit)
+
+
 def uncontrolled(fleet: Fleet, unit: Unit) -> bool:
     """A server that runs or would run the target on a candidate SM with no grant."""
     if not unit.live or told_target(fleet, unit):
         return False
-    would_run = runs_target(fleet, unit) or asks_target(fleet, unit) or chooses_target(fleet, unit)
-    if not would_run:
+    if not would_run_target(fleet, unit):
         return False
     if readings.grant_in_force(fleet, unit) is not None:
         return False

@@ -6,7 +6,7 @@ switch and known issues only suspend it; everything else leaves it alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from smgate.domain import context, decisions, exposure, readings, rules, rules_end
@@ -21,11 +21,10 @@ OF_OTHER_GPUS: Final = ("pinned_off", "build_failed")
 failure which turns out to be another node's own bars nobody for good."""
 
 
-def adoptions(fleet: Fleet, names: Sequence[str]) -> list[Event]:
+def adoptions(fleet: Fleet, units: Sequence[Unit]) -> list[Event]:
     """Units first seen already on the target on a candidate SM, never granted, not ruled on."""
     found: list[Event] = []
-    for name in names:
-        unit = fleet.units[name]
+    for unit in units:
         if unit.adoption is not None or unit.ever_granted or not unit.live:
             continue
         decided = unit.launch.decided if unit.launch is not None else None
@@ -35,21 +34,20 @@ def adoptions(fleet: Fleet, names: Sequence[str]) -> list[Event]:
             keys = context.of_unit(fleet, unit, fleet.now_us).kernel_keys
             found.append(
                 decisions.Adopted(
-                    unit=name, kernel_key=keys[0] if keys and len(keys) == 1 else None
+                    unit=unit.id, kernel_key=keys[0] if keys and len(keys) == 1 else None
                 )
             )
     return found
 
 
-def disagreements(fleet: Fleet, names: Sequence[str]) -> list[Event]:
+def disagreements(fleet: Fleet, units: Sequence[Unit]) -> list[Event]:
     """Unit launches whose ranks attested different pairs."""
     found: list[Event] = []
-    for name in names:
-        unit = fleet.units[name]
-        launch = unit.launch
-        if launch is None or len(unit.instances) < 2:  # noqa: PLR2004  one agrees with itself
+    for unit in units:
+        if len(unit.instances) < 2:  # noqa: PLR2004  one agrees with itself
             continue
-        if launch.launch_ids == unit.disagreed_launch_ids:
+        launch = unit.launch
+        if launch is None or launch.launch_ids == unit.disagreed_launch_ids:
             continue
         ranks = [launch.ranks[n] for n in sorted(launch.ranks)]
         pairs: set[Pair] = {
@@ -61,7 +59,7 @@ def disagreements(fleet: Fleet, names: Sequence[str]) -> list[Event]:
             keys = {readings.rank_key(fleet, rank) for rank in ranks}
             found.append(
                 decisions.UnitDisagreed(
-                    unit=name,
+                    unit=unit.id,
                     launch_ids=launch.launch_ids,
                     gpu_uuids=tuple(sorted({u for rank in ranks for u in rank.gpu_uuids})),
                     kernel_keys=tuple(sorted(k for k in keys if k is not None)),
@@ -71,11 +69,10 @@ def disagreements(fleet: Fleet, names: Sequence[str]) -> list[Event]:
     return found
 
 
-def endings(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
+def endings(fleet: Fleet, units: Sequence[Unit], now_us: int) -> list[Event]:
     """Grants that a keep rule ends now."""
     found: list[Event] = []
-    for name in names:
-        unit = fleet.units[name]
+    for unit in units:
         if unit.grant is None or not _in_question(fleet, unit):
             continue
         ctx = context.of_unit(fleet, unit, now_us)
@@ -85,7 +82,7 @@ def endings(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
                 continue
             found.append(
                 decisions.GrantEnded(
-                    unit=name,
+                    unit=unit.id,
                     kernel_keys=grant.kernel_keys,
                     gpu_uuids=_bad_gpus(ctx, grant, code),
                     code=code,
@@ -100,7 +97,7 @@ def _in_question(fleet: Fleet, unit: Unit) -> bool:
     return (
         unit.pin is not None
         or bool(fleet.gpu_memory)
-        or any(one.unhealthy_led_us is not None for one in unit.instances.values())
+        or readings.unhealthy(unit)
         or any(
             grant.golden_mismatches
             or any((unit.id, key) in fleet.failed_exits for key in grant.kernel_keys)
@@ -170,11 +167,10 @@ def _fault(
     return None
 
 
-def faults(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
+def faults(fleet: Fleet, units: Sequence[Unit], now_us: int) -> list[Event]:
     """Servers that crash over and over or hang on the target with no grant that could end."""
     found: list[Event] = []
-    for name in names:
-        unit = fleet.units[name]
+    for unit in units:
         if not _may_fault(fleet, unit):
             continue
         keys = tuple(sorted(readings.launch_keys(fleet, unit) or ()))
@@ -183,7 +179,10 @@ def faults(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
             uuids = {uuid for rank in unit.ranks.values() for uuid in rank.gpu_uuids}
             found.append(
                 decisions.TargetFaulted(
-                    unit=name, kernel_keys=keys, gpu_uuids=tuple(sorted(uuids)), sentence=sentence
+                    unit=unit.id,
+                    kernel_keys=keys,
+                    gpu_uuids=tuple(sorted(uuids)),
+                    sentence=sentence,
                 )
             )
     return found
@@ -191,11 +190,13 @@ def faults(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
 
 def _may_fault(fleet: Fleet, unit: Unit) -> bool:
     """The quick answer for nearly every unit: nothing of it failed or is unhealthy."""
-    troubled = any(not i.live or i.unhealthy_led_us is not None for i in unit.instances.values())
-    return (
-        troubled
-        and readings.grant_in_force(fleet, unit) is None
-        and exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit))
+    for one in unit.instances.values():
+        if one.unhealthy_led_us is not None or not one.live:
+            break
+    else:
+        return False
+    return readings.grant_in_force(fleet, unit) is None and (
+        exposure.is_candidate(fleet, exposure.unit_sm(fleet, unit))
     )
 
 
@@ -205,8 +206,9 @@ def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
     exposed: dict[str, int] = {}
     flying: dict[str, int] = {}
     limit = fleet.policy.exposure_limit_units
-    waves = _running_waves(fleet, names)
-    for unit in _waiting(fleet, names, waves):
+    looked_at = set(names)
+    waves = _running_waves(fleet, looked_at)
+    for unit in _waiting(fleet, names, looked_at, waves):
         decision = rules.decide_unit(fleet, unit.id, now_us)
         if not decision.starts:
             continue
@@ -238,14 +240,16 @@ def starts(fleet: Fleet, names: Sequence[str], now_us: int) -> list[Event]:
 
 
 def _waiting(
-    fleet: Fleet, names: Sequence[str], waves: dict[str, tuple[Rollout, int]]
+    fleet: Fleet,
+    names: Sequence[str],
+    looked_at: Set[str],
+    waves: dict[str, tuple[Rollout, int]],
 ) -> list[Unit]:
     """Units that might start, in cohort order.
 
     Only a member of a wave of a running rollout can, or anybody once a rollout has completed; and
     nobody whose launch is granted already.
     """
-    looked_at = set(names)
     ordered: dict[str, None] = {}
     for name in sorted(fleet.rollouts):
         for wave in fleet.rollouts[name].waves:
@@ -263,9 +267,8 @@ def _waiting(
     ]
 
 
-def _running_waves(fleet: Fleet, names: Sequence[str]) -> dict[str, tuple[Rollout, int]]:
+def _running_waves(fleet: Fleet, looked_at: Set[str]) -> dict[str, tuple[Rollout, int]]:
     """The wave of a running rollout that each of these is in: the first, by name and number."""
-    looked_at = set(names)
     found: dict[str, tuple[Rollout, int]] = {}
     for name in sorted(fleet.rollouts):
         rollout = fleet.rollouts[name]

@@ -165,12 +165,12 @@ def joining(
     room = None
     if planned.count is not None:
         room = max(0, planned.count - sum(len(one.units) for one in rollout.waves))
-    fresh = [
-        name
-        for name in names
-        if fleet.units[name].live and not any(name in one.members for one in rollout.waves)
-    ]
-    if not fresh or room == 0:
+    if room == 0:
+        return ()
+    fresh = [name for name in names if fleet.units[name].live]
+    for one in rollout.waves:
+        fresh = [name for name in fresh if name not in one.members]
+    if not fresh:
         return ()
     if planned.percent is not None and planned.percent < ALL_PERCENT:
         # What was carried over stands at any place, so no place says who came late.

@@ -13,7 +13,7 @@ test holds that planning a unit again takes as many steps in a large fleet as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -59,13 +59,18 @@ class Look:
 
     fleet: Fleet
     now_us: int
-    units: Sequence[str]
+    names: Sequence[str]
+    units: Sequence[Unit] = field(init=False)
+    """Those of these names: each stage looks at them anew, and a name costs a search."""
     held: alarms.Held = field(default_factory=alarms.Held)
     timers: waits.Timers = field(default_factory=waits.Timers)
     alike: bool = False
     """Whether units that are alike may be asked about once."""
     needs: dict[str, drains.Need] = field(default_factory=dict)
     """Units that must be restarted onto the safe value; right from the stage of the drains on."""
+
+    def __post_init__(self) -> None:
+        self.units = list(map(self.fleet.units.__getitem__, self.names))
 
     def sorted_needs(self) -> dict[str, drains.Need]:
         """The needs by name, as `drains.needs`."""
@@ -106,8 +111,8 @@ def _advances(look: Look) -> list[Event]:
     rollouts = look.fleet.rollouts
     found: list[Event] = []
     for name in sorted(rollouts):
-        found += waves.advance(look.fleet, rollouts[name], look.units, look.now_us)
-        found += waves.join(look.fleet, rollouts[name], look.units, look.now_us)
+        found += waves.advance(look.fleet, rollouts[name], look.names, look.now_us)
+        found += waves.join(look.fleet, rollouts[name], look.names, look.now_us)
     return found
 
 
@@ -126,29 +131,13 @@ def launch_ready(fleet: Fleet, unit: Unit, now_us: int) -> bool:
     return launch.complete or waited >= fleet.policy.gather_s * SECOND_US
 
 
-def _once(fleet: Fleet) -> Says:
-    """`rules.says`, asked once for units that are alike."""
-    likeness = alike.Alike(fleet)
-    kept: dict[Hashable, tuple[object, ...]] = {}
-
-    def says(fleet: Fleet, unit: Unit, now_us: int) -> tuple[object, ...]:
-        like = likeness.of(unit)
-        if like is None:
-            return rules.says(fleet, unit, now_us)
-        said = kept.get(like)
-        if said is None:
-            kept[like] = said = rules.says(fleet, unit, now_us)[:-1]  # all but the nodes
-        return (*said, (unit.known_ranks[0].node,))
-
-    return says
-
-
 def _overrides(look: Look) -> list[Event]:
-    says = _once(look.fleet) if look.alike and len(look.units) > 1 else rules.says
+    once = look.alike and len(look.units) > 1
+    stands = alike.once(look.fleet) if once else alike.stands
     found: list[Event] = []
     flying: dict[str, int] = {}
-    for name in look.units:
-        event = override_for(look.fleet, look.fleet.units[name], look.now_us, says=says)
+    for unit in look.units:
+        event = override_for(look.fleet, unit, look.now_us, stands=stands)
         if event is not None and _has_place(look.fleet, event, flying):
             found.append(event)
     return shadow.limited(look.fleet, found, look.now_us)
@@ -168,11 +157,8 @@ def _has_place(fleet: Fleet, event: decisions.OverrideSet, flying: dict[str, int
     return flying[name] <= places or rollout.phase == "completed"
 
 
-Says = Callable[[Fleet, Unit, int], tuple[object, ...]]
-
-
 def override_for(
-    fleet: Fleet, unit: Unit, now_us: int, *, says: Says = rules.says
+    fleet: Fleet, unit: Unit, now_us: int, *, stands: alike.Stands = alike.stands
 ) -> decisions.OverrideSet | None:
     """The `override_set` this unit needs now, or None if what it was told still holds."""
     if not unit.live:
@@ -195,18 +181,19 @@ def override_for(
                 now_us=now_us,
             )
     before = unit.override
-    stands = before is not None and says(fleet, unit, now_us) == rules.said(before)
-    if stands and not restoring.to_confirm(fleet, unit):
+    stood = before is not None and stands(fleet, unit, before, now_us)
+    if stood and not restoring.to_confirm(fleet, unit):
         return None
     return replace(rules.decide_unit(fleet, unit.id, now_us).event, launch_ids=())
 
 
 def _drains(look: Look) -> list[Event]:
-    for name in look.units:
-        found = drains.need(look.fleet, look.fleet.units[name], look.now_us)
-        look.needs.pop(name, None)
+    for unit in look.units:
+        found = drains.need(look.fleet, unit, look.now_us)
         if found is not None:
-            look.needs[name] = found
+            look.needs[unit.id] = found
+        else:
+            look.needs.pop(unit.id, None)
     return drains.plan(look.fleet, look.sorted_needs(), look.now_us)
 
 
@@ -237,10 +224,10 @@ STAGES: tuple[Stage, ...] = (
     _advances,
     lambda look: evidence.asks(look.fleet, look.units, look.now_us),
     lambda look: shadow.limited(
-        look.fleet, grants.starts(look.fleet, look.units, look.now_us), look.now_us
+        look.fleet, grants.starts(look.fleet, look.names, look.now_us), look.now_us
     ),
     _overrides,
-    lambda look: shadow.waiting(look.fleet, look.units, look.now_us),
+    lambda look: shadow.waiting(look.fleet, look.names, look.now_us),
     _drains,
     lambda look: grants.adoptions(look.fleet, look.units),
     _episodes,
@@ -269,7 +256,7 @@ def plan(fleet: Fleet, now_us: int) -> Plan:
         listed by `waits.collect`.
     """
     fleet.censuses.clear()
-    return _plan(Look(fleet=fleet, now_us=now_us, units=sorted(fleet.units)))
+    return _plan(Look(fleet=fleet, now_us=now_us, names=sorted(fleet.units)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,21 +307,21 @@ class Planner:
     def plan(self, fleet: Fleet, now_us: int) -> Plan:
         """As `plan`, looking only at what changed or came due since the last quiet plan."""
         common = _common(fleet, now_us)
-        units = self._units(fleet, common, now_us)
-        if units is None:
+        names = self._names(fleet, common, now_us)
+        if names is None:
             return self._last
         look = Look(
             fleet=fleet,
             now_us=now_us,
-            units=units,
+            names=names,
             held=self._held,
             timers=self._timers,
             needs=self._needs,
             alike=True,
         )
         found = _plan(look)
-        for name in units:
-            self._note(fleet.units[name])
+        for unit in look.units:
+            self._note(unit)
         if not found.events:
             self._settled, self._last, self._common = fleet.position, found, common
             self._turn_us = turns.next_us(fleet, now_us)
@@ -353,7 +340,7 @@ class Planner:
         else:
             self._hanging.discard(unit.id)
 
-    def _units(self, fleet: Fleet, common: _Common, now_us: int) -> list[str] | None:
+    def _names(self, fleet: Fleet, common: _Common, now_us: int) -> list[str] | None:
         """What to look at; None if nothing changed and nothing is due."""
         settled = self._settled
         turned = self._turn_us is not None and now_us >= self._turn_us

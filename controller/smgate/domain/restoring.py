@@ -80,7 +80,8 @@ def settle(fleet: Fleet, event: decisions.OverrideSet) -> None:
 
 def to_confirm(fleet: Fleet, unit: Unit) -> bool:
     """True if a node holds another thing than the log says: it is decided anew, also if it is the same."""
-    return any(unit.id in units for units in fleet.restore.unsettled.values())
+    unsettled = fleet.restore.unsettled
+    return bool(unsettled) and any(unit.id in units for units in unsettled.values())
 
 
 def may_be_told(fleet: Fleet, node: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import operator
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -47,6 +47,8 @@ class Rank:
     """Kernel key by SM, worked out once: hashing it is most of what a decision costs."""
     fits: dict[str, Fit | None] = field(default_factory=dict, compare=False, repr=False)
     """Whether its experts fit by runner, worked out once where its launch gate read all it takes."""
+    kind: object | None = field(default=None, compare=False, repr=False)
+    """Of `Fleet.kinds`, as long as `Fleet.sms_read` is `sms_read`."""
     gpu_uuids: GpuSet = ()
     """The visible GPUs in their one order."""
     sms: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
@@ -248,6 +250,8 @@ class Fleet:
     """Units that have or had a rank or a server on a node."""
     sms_read: int = field(default=0, compare=False)
     """Raised whenever the SM of a GPU that a unit holds is read anew and differs."""
+    kinds: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
+    """One object for each kind of launch, which stands for all its fields (`alike`)."""
     moves: int = field(default=0, compare=False)
     """Raised whenever a node, a launch or a GPU gets to be another unit's."""
     touched: dict[str, int] = field(default_factory=dict)

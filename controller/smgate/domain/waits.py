@@ -47,12 +47,12 @@ class Timers:
         self._queue: list[tuple[int, str]] = []
         """A heap of (led instant, unit). One that the unit no longer waits for is passed over."""
 
-    def look(self, fleet: Fleet, names: Iterable[str], now_us: int) -> list[Wait]:
+    def look(self, fleet: Fleet, units: Iterable[Unit], now_us: int) -> list[Wait]:
         """What these units wait for now; their timers are noted."""
         found: list[Wait] = []
         led_us = fleet.led_us(now_us)
-        for name in names:
-            waiting = list(of_unit(fleet, fleet.units[name], now_us))
+        for unit in units:
+            name, waiting = unit.id, list(of_unit(fleet, unit, now_us))
             before = self._of_unit.pop(name, frozenset())
             if not waiting:
                 continue
@@ -114,9 +114,9 @@ def _wait(  # noqa: PLR0913  one keyword per field of the value
 
 
 def _hanging(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
-    _, hang_after_s = readings.fault_bounds(fleet, readings.grant_in_force(fleet, unit))
     for instance in readings.hanging(fleet, unit):
         assert instance.unhealthy_led_us is not None
+        _, hang_after_s = readings.fault_bounds(fleet, readings.grant_in_force(fleet, unit))
         yield _wait(
             fleet,
             now_us,
@@ -175,7 +175,8 @@ def of_unit(fleet: Fleet, unit: Unit, now_us: int) -> Iterator[Wait]:
             sentence="First seen already on the target; nobody has ruled on it.",
             next_step=f"smgate unit accept {unit.id}, or smgate unit take-back {unit.id}",
         )
-    yield from _hanging(fleet, unit, now_us)
+    if readings.unhealthy(unit):
+        yield from _hanging(fleet, unit, now_us)
     if unit.grant is None:
         return
     grant = readings.grant_in_force(fleet, unit)
