@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smgate_agent.launch import (
+    agreement,
     checks,
     config_sink,
     contact,
@@ -28,6 +29,7 @@ from smgate_agent.launch import (
     options as option_lists,
     peers,
     plan,
+    ranks_rule,
     shapes,
     state,
     telling,
@@ -63,6 +65,9 @@ class Progress:
     last_appended: Json | None = None
     talk: conversation.Conversation | None = None
     decided: tuple[Json, Json] | None = None
+    signed: Json | None = None
+    agreement: agreement.Agreement | None = None
+    agreed: tuple[Json, str] | None = None
     doubt: str = "deadline"
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -92,9 +97,11 @@ class Gate:
         """Read the launch, ask, wait. Never raises."""
         try:
             self._read()
-            self._ask()
-        except conversation.NoDecisionError as exc:
-            self.progress.doubt = exc.code
+            try:
+                self._ask()
+            except conversation.NoDecisionError as exc:
+                self.progress.doubt = exc.code
+            self._settle()
         except BaseException as exc:
             self.progress.doubt = f"gate_error_{type(exc).__name__.lower()}"
         finally:
@@ -126,6 +133,7 @@ class Gate:
             unit = kernel_key.unit_id(progress.identity.node, launch)
             progress.last_appended = self.store.last_appended(unit)
         progress.launch = launch
+        progress.agreement = agreement.begin(launch, progress.identity)
 
     def _ask(self) -> None:
         progress = self.progress
@@ -152,9 +160,21 @@ class Gate:
                 talk.add_fact(finished)
             talk.send_facts()
         entry, directive, signed = talk.decision(answer)
-        progress.decided = (entry, directive)
+        progress.decided, progress.signed = (entry, directive), signed
         self.store.save_directive(signed, directive, progress.identity)
         self.store.save_heard()
+
+    def _settle(self) -> None:
+        """Let all ranks of this server do the same, whoever of them heard the controller."""
+        progress = self.progress
+        if progress.agreement is None or progress.launch is None:
+            return
+        alone, unheard_s = self._alone(progress.launch), self._unheard_s()
+        report = ranks_rule.report(progress.launch, progress.held, alone, unheard_s)
+        if progress.signed is not None:
+            progress.agreement.hand_on(self.outcome()[0], progress.signed, report)
+        else:
+            progress.agreed = progress.agreement.settle(report, alone, until=self.until)
 
     def outcome(self) -> tuple[Json, str, int | None]:
         """What to do, whether a directive or the local rule says so, and the generation."""
@@ -166,14 +186,21 @@ class Gate:
             entry, directive = progress.decided
             done = local_rule.apply(entry, launch, progress.last_appended)
             return done, "directive", int(directive["generation"])
-        done = local_rule.decide(
+        generation = None if progress.held is None else progress.held["generation"]
+        done, source = progress.agreed or (self._alone(launch), "local_rule")
+        return done, source, generation
+
+    def _alone(self, launch: Json) -> Json:
+        return local_rule.decide(
             launch,
-            held=progress.held,
-            last_appended=progress.last_appended,
+            held=self.progress.held,
+            last_appended=self.progress.last_appended,
             on_doubt=self.options.on_doubt,
-            unheard_s=contact.unheard_s(progress.heard, progress.held, contact.now()),
+            unheard_s=self._unheard_s(),
         )
-        return done, "local_rule", None if progress.held is None else progress.held["generation"]
+
+    def _unheard_s(self) -> float | None:
+        return contact.unheard_s(self.progress.heard, self.progress.held, contact.now())
 
     def put_in_file(self, outcome: Json) -> Json:
         """Where the value goes into a file: what is in it now."""

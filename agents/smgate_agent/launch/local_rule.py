@@ -8,8 +8,7 @@ these rules equal to the controller's.
 A target that was given under a lease, because it had not baked, is the safe value again when the
 controller was not heard for that long.
 
-Several nodes that cannot reach the controller have nobody to agree through, so a unit of several
-nodes never takes the target by itself.
+A rank of several nodes never takes the target by itself: `ranks.py` is where they agree.
 """
 
 from __future__ import annotations
@@ -236,6 +235,14 @@ def _by_held(
     if outcome["value"] == TARGET and launch.get("nnodes", 1) > 1:
         return _safe_or_untouched(safe_value(launch), "local_several_nodes")
     return outcome
+
+
+def held_target(launch: Json, held: Json | None, unheard_s: float | None) -> Json | None:
+    """The decision that gives this launch the target, where the directive that is held has one."""
+    entry = None if hard_rule(launch) is not None else _held_entry(launch, held)
+    if entry is None or _lease_is_over(entry, unheard_s):
+        return None
+    return entry if apply(entry, launch, None)["value"] == TARGET else None
 
 
 def _lease_is_over(entry: Json, unheard_s: float | None) -> bool:

@@ -147,6 +147,25 @@ def verified(signed: object, identity: Identity) -> Json:
     Raises:
         MalformedError: its text is the code of what is wrong.
     """
+    directive = _opened(signed, identity)
+    if directive["node"] != identity.node:
+        raise shapes.MalformedError("directive_of_another_node")
+    return directive
+
+
+def decision_of(signed: object, identity: Identity, unit: str, launch_id: object) -> Json | None:
+    """What a directive says of a unit's launch, whichever of its nodes it was meant for."""
+    try:
+        directive = _opened(signed, identity)
+    except shapes.MalformedError:
+        return None
+    for entry in directive["units"]:
+        if entry["unit"] == unit and launch_id in entry["launch_ids"]:
+            return dict(entry)
+    return None
+
+
+def _opened(signed: object, identity: Identity) -> Json:
     envelope = shapes.signed_directive(signed)
     text = str(envelope["signed"])
     try:
@@ -155,10 +174,7 @@ def verified(signed: object, identity: Identity) -> Json:
         raise shapes.MalformedError("directive_malformed") from exc
     if not ed25519.verify_hex(identity.public_key, message, str(envelope["signature"])):
         raise shapes.MalformedError("signature_bad")
-    directive = shapes.directive(text)
-    if directive["node"] != identity.node:
-        raise shapes.MalformedError("directive_of_another_node")
-    return directive
+    return shapes.directive(text)
 
 
 def is_older(directive: Json, held: Json | None) -> bool:
