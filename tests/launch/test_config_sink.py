@@ -339,6 +339,20 @@ def test_a_base_that_is_gone_is_told_and_the_command_starts(launch):
     assert not launch.out.exists()
 
 
+@pytest.mark.parametrize("form", ["apart", "joined"])
+def test_wrong_options_leave_the_base_and_no_earlier_override(launch, form):
+    """The gate cannot decide then, and the server must start all the same."""
+    launch.out.write_text("moe-runner-backend: flashinfer_mxfp4\n")
+    files = launch.options
+    if form == "joined":
+        files = tuple(f"{files[at]}={files[at + 1]}" for at in (0, 2))
+    argv = ("sglang", "serve", "--model-path", "/m", "--config", str(launch.out))
+    seen = launch.node.launch(*argv, options=("--deadline-s", "soon", *files))["argv"]
+    assert seen[1:] == list(argv[1:])
+    assert "usage_error" in launch.node.stderr
+    assert launch.out.read_bytes() == BASE
+
+
 def prepare(launch, *options):
     command = [sys.executable, "-I", str(launch.node.archive), "launch", "--prepare", *options]
     command += ["--state-dir", str(launch.node.state), "--deadline-s", "5"]

@@ -7,6 +7,7 @@ base is refused: a wrong file would stop a server.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -16,9 +17,12 @@ from typing import TYPE_CHECKING
 from smgate_agent.launch import flags
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from smgate_agent.launch.command import Command
 
 KEY = "moe-runner-backend"
+BASE_OPTION, FILE_OPTION = "--base-config", "--write-config"
 BASE_BYTES_MAX = 1 << 20
 
 _KEY_LINE = re.compile(
@@ -120,6 +124,22 @@ def put(
     except RefusedError as exc:
         return None, exc.code
     return value, code
+
+
+def lay_base(arguments: Sequence[str]) -> None:
+    """Have the base's content in the file before anything else can go wrong. Never raises.
+
+    Whatever becomes of the gate then, and whatever is wrong with its other options, the server finds
+    a file and no earlier override in it.
+    """
+    found = {BASE_OPTION: "", FILE_OPTION: ""}
+    for position, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option in found:
+            found[option] = value if equals else "".join(arguments[position + 1 : position + 2])
+    if all(found.values()):
+        with contextlib.suppress(Exception):
+            put(None, base=Path(found[BASE_OPTION]), path=Path(found[FILE_OPTION]), command=None)
 
 
 def _typed(command: Command) -> dict[str, str]:

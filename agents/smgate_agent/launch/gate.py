@@ -283,6 +283,7 @@ def main(argv: Sequence[str]) -> int:
         return _usage(own)
     value: str | None = None
     children = Children()
+    config_sink.lay_base(own)
     try:
         value = _decide(own, command, began, children)
     except ending.Terminated:

@@ -6,6 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from smgate_agent.launch import config_sink
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -131,12 +133,12 @@ def _add_manner(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> No
         help="who restarts this server",
     )
     add(
-        "--base-config",
+        config_sink.BASE_OPTION,
         metavar="FILE",
         help="your own YAML for SGLang's --config; goes with --write-config",
     )
     add(
-        "--write-config",
+        config_sink.FILE_OPTION,
         metavar="FILE",
         help="put the value into this file, made of the base, instead of appending a flag; the "
         "command names it with --config",
