@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import re
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +137,14 @@ class Machine:
 
     def run_with_agent(self, start: Start) -> tuple[list[str], Json]:
         """The same beside an agent that hands on a decision, and the launch that was told to it."""
+        with self.agent() as agent:
+            seen = self.run(start)
+        [launch] = agent.launches()
+        return seen, launch
+
+    @contextlib.contextmanager
+    def agent(self) -> Iterator[stand_ins.Controller]:
+        """An agent that hands on a decision: append the safe value."""
         said = stand_ins.honest(lambda launch: stand_ins.directive(stand_ins.entry(launch)))
         me = {"node": "node-a", "public_key": stand_ins.PUBLIC_KEY}
 
@@ -145,7 +155,5 @@ class Machine:
 
         socket = self.folder / "agent.sock"
         with stand_ins.Controller(reply, path=socket) as agent:
-            seen = self.run(start)
+            yield agent
         socket.unlink()
-        [launch] = agent.launches()
-        return seen, launch
