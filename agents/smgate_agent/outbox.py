@@ -300,9 +300,10 @@ def _decode(payload: object) -> facts.Payload:
 
 def _insert(db: sqlite3.Connection, payload: bytes, occurred_at_us: int) -> None:
     sequence = _number(db, "next_sequence")
+    # A clock from before 1970 would make a fact that nobody takes.
     db.execute(
         "INSERT INTO fact (sequence, occurred_at_us, payload) VALUES (?, ?, ?)",
-        (sequence, occurred_at_us, payload),
+        (sequence, max(0, occurred_at_us), payload),
     )
     _set(db, "next_sequence", sequence + 1)
 
