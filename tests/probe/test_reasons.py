@@ -19,6 +19,7 @@ SOURCES = {
     "marlin": ("marlin", "sglang_layer", "driver", "judge"),
 }
 """The modules that a check's reasons stand in."""
+AROUND = ("launch/checks.py", "probe/runner.py")
 OUTCOMES = {"passed", "failed", "error", "skipped", "timeout"}
 
 
@@ -76,6 +77,16 @@ def test_the_page_has_every_reason(check):
     missing = {code for code in given(check) if not expanded(code) & listed(check)}
     assert missing == set()
     assert len(given(check)) > 8
+
+
+def test_the_page_has_what_is_said_of_any_check():
+    """And every row of it is said: by the gate, or by the probe around the check."""
+    lines = [line for path in AROUND for line in (PROBE.parent / path).read_text().splitlines()]
+    told = [line for line in lines if "reason" in line or "_nothing(" in line]
+    said = {
+        code for line in told for code in re.findall(r'"([a-z]+(?:_[a-z]+)+|deadline)_?["{]', line)
+    }
+    assert said == {re.sub(r"_(N|TYPE)$", "", code) for code in listed("Any check")}
 
 
 @pytest.mark.parametrize("check", SOURCES)

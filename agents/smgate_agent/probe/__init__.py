@@ -3,8 +3,8 @@
 Standard library, torch and flashinfer only, any version. `probe CHECK [LAUNCH]` prints one marked
 line of JSON; what the imported packages print goes to stderr. LAUNCH is a JSON object with what the
 gate read of the launch: `sm`, `a2a`, `layout`, `gpu_uuids`. A person or a test may add `device`
-(`"cpu"`: CPU tensors and no question about a GPU), `unpacked` (true: also pass the routing as two
-tensors on the CPU) and `compile` (true: let FlashInfer compile what a quantiser lacks, about a minute).
+(`"cpu"`: CPU tensors and no question about a GPU) and `unpacked` (true: also pass the routing as two
+tensors on the CPU).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 VERSION = "3"
 """Part of every result: a check counts only if this version passed on a baseline GPU."""
+
+ALLOW_COMPILE = "SMGATE_ALLOW_COMPILE"
+"""Set where a check may take the time of a compiler: on a pool node, never before a server."""
 
 CHECKS = (
     "inventory",

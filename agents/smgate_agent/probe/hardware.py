@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from smgate_agent import probe
 from smgate_agent.probe import ending, kernel
 
 Json = dict[str, Any]
@@ -75,13 +76,13 @@ def require_fused_moe(found: int) -> None:
     _require_built(f"gen_fp4_quantization_sm{found}_module", QUANTIZER_MODULES)
 
 
-def require_quantizers(found: int, *, compiled: bool) -> None:
+def require_quantizers(found: int) -> None:
     """Raise unless the quantisers' modules are built already, or may be compiled now (a minute).
 
     Raises:
         EndedError: skipped, with the reason.
     """
-    if compiled:
+    if os.environ.get(probe.ALLOW_COMPILE):
         return
     os.environ["FLASHINFER_NO_DOWNLOAD"] = "1"
     _require_built(f"gen_fp4_quantization_sm{found}_module", QUANTIZER_MODULES)

@@ -99,7 +99,7 @@ def _run(launch: Json, numbers: dict[str, float]) -> str:
     found = hardware.prepare(device)
     ending.import_flashinfer()
     if device != hardware.CPU:
-        hardware.require_quantizers(found, compiled=launch.get("compile") is True)
+        hardware.require_quantizers(found)
     with ending.named("reference"):
         reference.self_check(device)
     source, control = workload.Source(shape, device, SEED), "not_run"

@@ -20,8 +20,6 @@ STDOUT, STDERR = 1, 2
 NO_COMPILER = "FLASHINFER_DISABLE_JIT"
 REFUSED_TO_COMPILE = "MissingJITCacheError"
 """What FlashInfer raises for a kernel that is not prebuilt, where it may not compile."""
-ALLOW_COMPILE = "SMGATE_ALLOW_COMPILE"
-"""Set where a check may take the time of a compiler: on a pool node, never before a server."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,7 +60,7 @@ def run(name: str, launch: dict[str, Any]) -> dict[str, Any]:
         return {"outcome": "skipped", "reason": "check_unknown_here", "numbers": {}}
     _ANSWER = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
-    if not os.environ.get(ALLOW_COMPILE):
+    if not os.environ.get(probe.ALLOW_COMPILE):
         os.environ[NO_COMPILER] = "1"
     try:
         check = importlib.import_module(f"smgate_agent.probe.{name}")
