@@ -34,7 +34,7 @@ def test_a_server_info_that_is_hostile_is_bounded_counted_and_unknown(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.monotonic()
     watcher.step()
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 << 10
     assert failures(watcher, "server_info", reason) == 1
     assert [type(fact) for fact in told(box)] == [facts.InstanceChanged]

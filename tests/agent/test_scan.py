@@ -391,5 +391,5 @@ def test_this_machines_own_processes_are_read():
         process.stdout.close()
     began = time.monotonic()
     scan.look()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert not scan.alive(process.pid, stat.start_ticks)

@@ -224,8 +224,8 @@ def test_a_long_poll_is_answered_when_the_decision_comes(bench: cb.Bench) -> Non
         time.sleep(0.01)
     started = time.monotonic()
     bench.lead()
-    waiting.join(10)
-    assert time.monotonic() - started < 5
+    waiting.join(20)
+    assert time.monotonic() - started < 15
     assert found
     assert found[0]["units"][0]["launch_ids"] == ["l1"]  # type: ignore[index]
 
@@ -235,7 +235,7 @@ def test_a_long_poll_with_nothing_new_ends_with_204(bench: cb.Bench) -> None:
     generation = node.directive()["generation"]  # type: ignore[index]
     started = time.monotonic()
     assert node.directive(generation, wait=0.2) is None
-    assert 0.2 <= time.monotonic() - started < 5
+    assert 0.2 <= time.monotonic() - started < 20
     assert node.directive(generation, wait=0) is None
 
 

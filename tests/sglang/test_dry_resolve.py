@@ -126,4 +126,4 @@ def test_a_resolution_that_hangs_costs_its_share_of_the_deadline(node, k3_models
         options=["--deadline-s", "6"],
     )  # fmt: skip
     assert seen["children"] == []
-    assert time.monotonic() - began < 9
+    assert time.monotonic() - began < 20
