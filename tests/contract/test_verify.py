@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import sqlalchemy as sa
@@ -33,17 +33,22 @@ class Tamper:
             for statement in statements:
                 connection.execute(statement)
 
-    def report(self, *, kept: port.Head | None = None) -> verify.VerifyReport:
-        return verify.verify(self.store, kept=kept)
+    def report(self, *kept: port.Head) -> verify.VerifyReport:
+        heads = [held(one) for one in kept]
+        report = verify.verify(self.store, kept=heads)
+        for stretch in (1, 3):
+            cut = verify.verify(self.store, kept=heads, stretch=stretch)
+            assert cut == report, "stretches that meet say the same as one walk"
+        return report
 
     def assert_bad(
         self,
         table: str,
         position: int,
         *kinds: verify.Kind,
-        kept: port.Head | None = None,
+        kept: Sequence[port.Head] = (),
     ) -> verify.BadRow:
-        report = self.report(kept=kept)
+        report = self.report(*kept)
         bad = report.first_bad
         assert not report.ok
         assert bad is not None
@@ -52,6 +57,10 @@ class Tamper:
         assert report.kind == bad.kind
         assert bad.sentence
         return bad
+
+
+def held(head: port.Head) -> verify.Kept:
+    return verify.Kept(position=head.position, chain=head.chain)
 
 
 def approval() -> port.NewRecord:
@@ -100,7 +109,7 @@ def test_a_log_as_written_passes(kind: str, tmp_path: pathlib.Path) -> None:
     assert (empty.ok, empty.positions, empty.batches) == (True, 0, 0)
     for first in range(1, 5_000, 500):
         store.append(run("a", first, first + 499), writer="w")
-    report = verify.verify(store, kept=store.head())
+    report = verify.verify(store, kept=[held(store.head())])
     assert (report.ok, report.first_bad, report.kind) == (True, None, None)
     assert (report.positions, report.batches) == (5_000, 10)
     assert report.chain_hex == store.head().chain.hex()
@@ -108,9 +117,9 @@ def test_a_log_as_written_passes(kind: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_the_untouched_log_of_these_tests_passes(tamper: Tamper) -> None:
-    report = tamper.report(kept=tamper.kept)
+    report = tamper.report(tamper.kept)
     assert (report.ok, report.positions, report.batches) == (True, 8, 4)
-    assert tamper.report(kept=tamper.middle).ok
+    assert tamper.report(tamper.middle).ok
 
 
 # position is among the columns that `other` changes: 8 becomes 9 and so on.
@@ -250,21 +259,21 @@ def cut_after(tamper: Tamper, head: port.Head) -> None:
 def test_a_cut_tail_is_found_by_the_head_that_was_kept(tamper: Tamper) -> None:
     cut_after(tamper, tamper.middle)
     assert tamper.report().ok, "nothing inside the database can show it"
-    tamper.assert_bad("log_event", 6, verify.Kind.TRUNCATED, kept=tamper.kept)
-    assert tamper.report(kept=tamper.middle).ok
+    tamper.assert_bad("log_event", 6, verify.Kind.TRUNCATED, kept=[tamper.kept])
+    assert tamper.report(tamper.middle).ok
 
 
 def test_a_cut_tail_grown_again_is_found_by_the_head_that_was_kept(tamper: Tamper) -> None:
     cut_after(tamper, tamper.middle)
     tamper.store.append(run("forged", 1, 3), writer="api-1")
     assert tamper.report().ok
-    tamper.assert_bad("log_batch", 8, verify.Kind.REWRITTEN, kept=tamper.kept)
+    tamper.assert_bad("log_batch", 8, verify.Kind.REWRITTEN, kept=[tamper.kept])
 
 
 def test_a_cut_tail_grown_past_the_kept_head_is_found(tamper: Tamper) -> None:
     cut_after(tamper, tamper.middle)
     tamper.store.append(run("forged", 1, 7), writer="api-1")
-    tamper.assert_bad("log_batch", 8, verify.Kind.REWRITTEN, kept=tamper.kept)
+    tamper.assert_bad("log_batch", 8, verify.Kind.REWRITTEN, kept=[tamper.kept])
 
 
 def test_the_first_of_several_bad_rows_is_named(tamper: Tamper) -> None:

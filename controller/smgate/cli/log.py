@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import threading
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
@@ -14,7 +15,7 @@ from smgate.cli import (
     asks,
     exit_codes,
     failures,
-    offline,
+    offline_verify,
     options,
     output,
     session as sessions,
@@ -204,6 +205,8 @@ def rulings(
         "smgate log verify",
         "smgate log verify --database sqlite:////var/lib/smgate/smgate.db -o json",
         "smgate log verify --database sqlite:///smgate.db --kept 81244:9f3c...",
+        "smgate log verify --database sqlite:///smgate.db --against heads.txt",
+        "smgate log verify --database postgresql://smgate@db/smgate --progress verify.json",
     ],
 )
 def verify(
@@ -216,12 +219,33 @@ def verify(
         str | None,
         typer.Option("--kept", help="POSITION:CHAIN of a head that was kept elsewhere."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            help="A file of heads that were kept, one or more a line: answers to nodes, alarms, "
+            "notes; - reads standard input.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, max=64, help="Processes that hash; else one per core."),
+    ] = None,
+    progress: Annotated[
+        pathlib.Path | None,
+        typer.Option("--progress", help="Keep here how far it came, and go on from there."),
+    ] = None,
 ) -> int:
     """Recompute every hash of the log and name the first row that is not as it was written."""
     if database is not None:
-        body = offline.verify(database, clock=session.clock, kept=kept)
-    elif kept is not None:
-        raise failures.usage("--kept needs --database: only a reader of the rows can check it.")
+        body = offline_verify.verify(
+            database, kept=kept, against=against, workers=workers, progress=progress
+        )
+    elif (kept, against, workers, progress) != (None, None, None, None):
+        raise failures.usage(
+            "--kept, --against, --workers and --progress need --database: only a reader of the "
+            "rows can do that."
+        )
     else:
         body = session.client.get(client.path("log", "verify")).body
     output.single(

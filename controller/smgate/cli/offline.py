@@ -11,7 +11,6 @@ from smgate import client, clock as clocks
 from smgate.cli import exit_codes, failures
 
 if TYPE_CHECKING:
-    from smgate.log import port
     from smgate.service import credentials
 
 
@@ -98,47 +97,6 @@ def restore_begin(url: str, *, clock: clocks.Clock, reason: str) -> dict[str, An
             return {"incarnation": incarnation, "position": store.head().position}
         finally:
             store.close()
-
-
-def verify(url: str, *, clock: clocks.Clock, kept: str | None) -> dict[str, Any]:
-    """The report of `log verify`, as the API gives it."""
-    with told(url):
-        from smgate.log import open as log_open, verify as verifying
-
-        head = None if kept is None else _head(kept)
-        store = log_open.open_store(url, clock_us=clock.now_us, read_only=True)
-        try:
-            report = verifying.verify(store, kept=head)
-        finally:
-            store.close()
-    bad = report.first_bad
-    return {
-        "apiVersion": "v1",
-        "ok": report.ok,
-        "position": report.positions,
-        "batches": report.batches,
-        "chain": report.chain_hex,
-        "first_bad": None if bad is None else {**dataclasses.asdict(bad), "kind": str(bad.kind)},
-    }
-
-
-def _head(text: str) -> port.Head:
-    from smgate.log import port
-
-    position, _, chain = text.partition(":")
-    try:
-        return port.Head(
-            position=int(position),
-            chain=bytes.fromhex(chain),
-            epoch=0,
-            holder="",
-            incarnation="",
-            recorded_at_us=0,
-        )
-    except ValueError as error:
-        raise failures.usage(
-            f"--kept {text!r} is not POSITION:CHAIN.", hint="As `smgate log verify` printed it."
-        ) from error
 
 
 @contextlib.contextmanager

@@ -1,52 +1,17 @@
-"""Owns finding the first row of a log that is not as it was written.
-
-It reads the log once, in order, in pages, and needs no more memory for a longer one. A chain inside
-a database proves nothing against someone who recomputes all of it: that takes a head that was kept
-elsewhere (`kept`).
-"""
+"""Owns the verdict on a whole log: walked from its first row to its head, beside what was kept."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import enum
-import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
 
-from smgate.log import batch, chain, port
+from smgate.log import kept as kept_heads, port, walk
+from smgate.log.kept import Compared, Kept
+from smgate.log.walk import BadRow, Kind, Place, Walked, bad_row
 
-PAGE = 2_000
-_BEFORE_ALL: Final = -(2**62)  # Rows that somebody put below position 1 are looked at too.
-SWAP_SEARCH_MAX = 256  # Records in a batch up to which two exchanged rows are looked for.
-
-_HEAD: Final = "log_head"
-_EVENT: Final = "log_event"
-_BATCH: Final = "log_batch"
-
-
-class Kind(enum.StrEnum):
-    """What was done to the log."""
-
-    CHANGED = "changed"
-    REMOVED = "removed"
-    INSERTED = "inserted"
-    REORDERED = "reordered"
-    TRUNCATED = "truncated"
-    """The log ends before the head that was kept."""
-    REWRITTEN = "rewritten"
-    """The log is whole in itself but is not the one whose head was kept."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BadRow:
-    """The first row that is wrong, and what is wrong with it."""
-
-    table: str
-    position: int
-    last_position: int
-    """Above `position` where only the batch is known, not which of its rows."""
-    kind: Kind
-    sentence: str
+__all__ = ["BadRow", "Compared", "Kept", "Kind", "Place", "VerifyReport", "Walked", "verify"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +24,8 @@ class VerifyReport:
     batches: int
     first_bad: BadRow | None
     head: port.Head | None
+    against: tuple[Compared, ...] = ()
+    """What was said of each head that was kept."""
 
     @property
     def kind(self) -> Kind | None:
@@ -71,223 +38,153 @@ class VerifyReport:
         return "" if self.head is None else self.head.chain.hex()
 
 
-def verify(store: port.Store, *, kept: port.Head | None = None) -> VerifyReport:
+def row(report: VerifyReport) -> dict[str, Any]:
+    """The report as people and programs read it."""
+    bad = report.first_bad
+    return {
+        "ok": report.ok,
+        "position": report.positions,
+        "batches": report.batches,
+        "chain": report.chain_hex,
+        "first_bad": None if bad is None else dataclasses.asdict(bad) | {"kind": str(bad.kind)},
+    }
+
+
+Stretch = tuple[Place, int]
+"""Where a walk begins, as the rows say, and through which position it goes."""
+Walker = Callable[[Sequence[Stretch], frozenset[int]], Generator[Walked]]
+"""Walks stretches, wherever, and gives what it found in their order."""
+
+
+def verify(
+    store: port.Store,
+    *,
+    kept: Sequence[Kept] = (),
+    begun: Walked | None = None,
+    stretch: int | None = None,
+    walker: Walker | None = None,
+    reached: Callable[[Walked], None] = lambda _: None,
+) -> VerifyReport:
     """Recompute every hash of the log as it stands and name the first row that disagrees.
 
-    Appends may go on meanwhile: what is verified is the log up to the head at the start. With
-    `kept`, a head read earlier and stored out of reach, the log must also lead through it.
+    Appends may go on meanwhile: what is verified is the log up to the head at the start.
+
+    Args:
+        store: the log; it is only read.
+        kept: heads kept out of reach, through which the log must lead.
+        begun: what is verified already, from the first row.
+        stretch: about how many positions are walked at a time; None for all.
+        walker: walks the stretches; here, one after the other, if None.
+        reached: told what is verified after each stretch.
     """
     try:
         head = store.head()
     except port.LogNotReadyError as error:
-        return VerifyReport(
-            ok=False,
-            positions=0,
-            batches=0,
-            first_bad=_bad(_HEAD, 0, Kind.REMOVED, str(error)),
-            head=None,
-        )
-    walk = _Walk(store, head=head, kept=kept)
-    first_bad = walk.first_bad()
+        no_head = bad_row(walk.HEAD, 0, Kind.REMOVED, str(error))
+        return VerifyReport(ok=False, positions=0, batches=0, first_bad=no_head, head=None)
+    watched = frozenset(one.position for one in kept)
+    start = walk.BEGINNING if begun is None else begun.place
+    stretches = _stretches(store, start, head.position, stretch)
+    done = begun or Walked(place=start, batches=0, first_bad=None, met={})
+    with contextlib.closing((walker or here(store))(stretches, watched)) as walks:
+        for one in _meeting(store, stretches, walks, watched):
+            done = _together(done, one)
+            if done.first_bad is not None:
+                break
+            reached(done)
+    compared = kept_heads.compare(kept, walked=done, head=head)
+    first_bad = (
+        kept_heads.rewritten(compared)  # Of what was walked, so before any bad row.
+        or done.first_bad
+        or _end_bad(store, head, done.place)
+        or kept_heads.truncated(compared, done.place.position)
+    )
     return VerifyReport(
         ok=first_bad is None,
-        positions=walk.position,
-        batches=walk.batches,
+        positions=done.place.position,
+        batches=done.batches,
         first_bad=first_bad,
         head=head,
+        against=compared,
     )
 
 
-class _Walk:
-    """One pass over the log. `position`, `chain` and `batches` are what is verified so far."""
+def _stretches(store: port.Store, start: Place, through: int, stretch: int | None) -> list[Stretch]:
+    """Cut the log where batches end, taking the rows at their word; `_meeting` finds out."""
+    begins = [start]
+    if stretch is not None:
+        for after in range(start.position + stretch, through - stretch // 2, stretch):
+            two = store.read_batches(after=after, limit=2)
+            if len(two) == 2 and begins[-1].position < two[1].first_position - 1 < through:  # noqa: PLR2004
+                begins.append(
+                    Place(
+                        position=two[1].first_position - 1,
+                        batch=two[0].first_position,
+                        chain=two[0].chain,
+                        recorded_at_us=two[0].recorded_at_us,
+                    )
+                )
+    ends = [one.position for one in begins[1:]] + [through]
+    return list(zip(begins, ends, strict=True))
 
-    def __init__(self, store: port.Store, *, head: port.Head, kept: port.Head | None) -> None:
-        self._head: Final = head
-        self._kept: Final = kept
-        self._records: Final = _Peekable(_records(store))
-        self._store: Final = store
-        self.position = 0
-        self.batches = 0
-        self._chain = chain.GENESIS
-        self._recorded_at_us = 0
-        self._kept_met = kept is None or kept.position == 0
 
-    def first_bad(self) -> BadRow | None:
-        early = self._records.peek()
-        if early is not None and early.position < 1:
-            sentence = f"A record stands at position {early.position}, before the first."
-            return _bad(_EVENT, early.position, Kind.INSERTED, sentence)
-        for one in _batches(self._store):
-            if self.position >= self._head.position and one.first_position > self._head.position:
-                # Either appended since the head was read, or put there: the head will tell.
-                break
-            bad = self._batch(one)
-            if bad is not None:
-                return bad
-        return self._end()
+def here(store: port.Store) -> Walker:
+    """Walks one stretch after the other, in this process."""
 
-    def _batch(self, one: port.Batch) -> BadRow | None:
-        first = self.position + 1
-        if one.first_position > first:
-            sentence = f"The batch that begins at position {first} is missing."
-            return _bad(_BATCH, first, Kind.REMOVED, sentence)
-        if one.first_position < first:
-            sentence = f"A second batch claims position {one.first_position}."
-            return _bad(_BATCH, one.first_position, Kind.INSERTED, sentence)
-        if not self._links(one):
-            sentence = "The batch row does not lead from the chain before it to its own chain."
-            return _bad(_BATCH, first, Kind.CHANGED, sentence)
-        return self._rows(one) or self._accept(one)
+    def walks(stretches: Sequence[Stretch], watched: frozenset[int]) -> Generator[Walked]:
+        for start, through in stretches:
+            yield walk.walk(store, start=start, through=through, watched=watched)
 
-    def _rows(self, one: port.Batch) -> BadRow | None:
-        leaves: list[bytes] = []
-        for position in range(one.first_position, one.first_position + one.count):
-            bad = self._record(position, one, leaves)
-            if bad is not None:
-                return bad
-        return None if chain.merkle_root(leaves) == one.root else _misplaced(one, leaves)
+    return walks
 
-    def _accept(self, one: port.Batch) -> BadRow | None:
-        """Take the batch as verified; it is bad still if a kept head contradicts it."""
-        self.position = one.first_position + one.count - 1
-        self.batches += 1
-        self._chain = one.chain
-        self._recorded_at_us = one.recorded_at_us
-        if self._kept is not None and self._kept.position == self.position:
-            self._kept_met = self._kept.chain == one.chain
-            if not self._kept_met:
-                sentence = f"The chain at position {self.position} is not the one that was kept."
-                return _bad(_BATCH, self.position, Kind.REWRITTEN, sentence)
-        return None
 
-    def _links(self, one: port.Batch) -> bool:
-        try:
-            tail = chain.tail(count=one.count, root=one.root, writer=one.writer)
-            linked = chain.link(
-                self._chain,
-                first_position=one.first_position,
-                recorded_at_us=one.recorded_at_us,
-                tail=tail,
-            )
-        except (TypeError, ValueError, AttributeError, struct.error):
-            return False  # A value of another type or size than any append writes.
-        return linked == one.chain and one.count > 0
+def _meeting(
+    store: port.Store,
+    stretches: Sequence[Stretch],
+    walks: Iterator[Walked],
+    watched: frozenset[int],
+) -> Iterator[Walked]:
+    """The walks in order. One that did not begin where the last ended is walked anew from there."""
+    place = stretches[0][0]
+    for (start, through), found in zip(stretches, walks, strict=True):
+        one = found
+        if start != place:
+            one = walk.walk(store, start=place, through=through, watched=watched)
+        yield one
+        place = one.place
 
-    def _record(self, position: int, one: port.Batch, leaves: list[bytes]) -> BadRow | None:
-        record = self._records.peek()
-        if record is None or record.position != position:
-            return _bad(
-                _EVENT, position, Kind.REMOVED, f"The record at position {position} is gone."
-            )
-        self._records.take()
-        if record.recorded_at_us != one.recorded_at_us:
-            sentence = f"The record at position {position} has another time than its batch."
-            return _bad(_EVENT, position, Kind.CHANGED, sentence)
-        try:
-            matches = batch.leaf_of(record) == record.leaf
-        except (TypeError, ValueError, AttributeError, struct.error):
-            matches = False
-        if not matches:
-            sentence = f"The record at position {position} does not match its own leaf hash."
-            return _bad(_EVENT, position, Kind.CHANGED, sentence)
-        leaves.append(record.leaf)
-        return None
 
-    def _end(self) -> BadRow | None:
-        head = self._head
-        if head.position > self.position and head.chain != self._chain:
-            sentence = (
-                f"The head is at position {head.position}, but no batch follows {self.position}."
-            )
-            return _bad(_BATCH, self.position + 1, Kind.REMOVED, sentence)
-        if (head.position, head.chain, head.recorded_at_us) != (
-            self.position,
-            self._chain,
-            self._recorded_at_us,
-        ):
-            sentence = f"The head row is not the end of the chain at position {self.position}."
-            return _bad(_HEAD, self.position, Kind.CHANGED, sentence)
-        now = self._store.head()
-        stray = self._records.peek()
-        if stray is not None and stray.position > now.position:
+def _together(done: Walked, one: Walked) -> Walked:
+    return Walked(
+        place=one.place,
+        batches=done.batches + one.batches,
+        first_bad=one.first_bad,
+        met=done.met | one.met,
+    )
+
+
+def _end_bad(store: port.Store, head: port.Head, place: Place) -> BadRow | None:
+    """What is wrong behind the last batch, or with the head row."""
+    if head.position > place.position and head.chain != place.chain:
+        sentence = (
+            f"The head is at position {head.position}, but no batch follows {place.position}."
+        )
+        return bad_row(walk.BATCH, place.position + 1, Kind.REMOVED, sentence)
+    if (head.position, head.chain, head.recorded_at_us) != (
+        place.position,
+        place.chain,
+        place.recorded_at_us,
+    ):
+        sentence = f"The head row is not the end of the chain at position {place.position}."
+        return bad_row(walk.HEAD, place.position, Kind.CHANGED, sentence)
+    following = store.read(after=place.position, limit=1)
+    now = store.head()
+    for stray in following:
+        if stray.position > now.position:
             sentence = f"A record stands at position {stray.position}, after the head."
-            return _bad(_EVENT, stray.position, Kind.INSERTED, sentence)
-        for late in self._store.read_batches(after=now.position, limit=1):
-            if late.first_position > self._store.head().position:
-                sentence = f"A batch stands at position {late.first_position}, after the head."
-                return _bad(_BATCH, late.first_position, Kind.INSERTED, sentence)
-        return self._kept_bad()
-
-    def _kept_bad(self) -> BadRow | None:
-        kept = self._kept
-        if kept is None or self._kept_met:
-            return None
-        if kept.position > self.position:
-            sentence = f"The log ends at {self.position}; a head at {kept.position} was kept."
-            return _bad(_EVENT, self.position + 1, Kind.TRUNCATED, sentence)
-        sentence = f"No batch ends at position {kept.position}, where a head was kept."
-        return _bad(_BATCH, kept.position, Kind.REWRITTEN, sentence)
-
-
-class _Peekable:
-    """An iterator whose next element can be looked at before it is taken."""
-
-    def __init__(self, source: Iterator[port.StoredRecord]) -> None:
-        self._source: Final = source
-        self._next: port.StoredRecord | None = next(source, None)
-
-    def peek(self) -> port.StoredRecord | None:
-        return self._next
-
-    def take(self) -> None:
-        self._next = next(self._source, None)
-
-
-def _misplaced(one: port.Batch, leaves: list[bytes]) -> BadRow:
-    """Every row matches its own leaf, but together they are not what the batch was made of."""
-    first = one.first_position
-    swapped = _exchanged(leaves, one.root) if len(leaves) <= SWAP_SEARCH_MAX else None
-    if swapped is not None:
-        left, right = first + swapped[0], first + swapped[1]
-        sentence = f"The records at positions {left} and {right} were exchanged."
-        return _bad(_EVENT, left, Kind.REORDERED, sentence)
-    last = first + one.count - 1
-    sentence = f"A record of the batch at positions {first} to {last} was replaced, leaf and all."
-    return BadRow(
-        table=_EVENT,
-        position=first,
-        last_position=last,
-        kind=Kind.CHANGED,
-        sentence=sentence,
-    )
-
-
-def _exchanged(leaves: list[bytes], root: bytes) -> tuple[int, int] | None:
-    """The two indexes whose exchange gives the root, if there are such."""
-    for left in range(len(leaves)):
-        for right in range(left + 1, len(leaves)):
-            trial = leaves.copy()
-            trial[left], trial[right] = trial[right], trial[left]
-            if chain.merkle_root(trial) == root:
-                return left, right
+            return bad_row(walk.EVENT, stray.position, Kind.INSERTED, sentence)
+    for late in store.read_batches(after=now.position, limit=1):
+        if late.first_position > store.head().position:
+            sentence = f"A batch stands at position {late.first_position}, after the head."
+            return bad_row(walk.BATCH, late.first_position, Kind.INSERTED, sentence)
     return None
-
-
-def _bad(table: str, position: int, kind: Kind, sentence: str) -> BadRow:
-    return BadRow(
-        table=table, position=position, last_position=position, kind=kind, sentence=sentence
-    )
-
-
-def _records(store: port.Store) -> Iterator[port.StoredRecord]:
-    after = _BEFORE_ALL
-    while page := store.read(after=after, limit=PAGE):
-        yield from page
-        after = page[-1].position
-
-
-def _batches(store: port.Store) -> Iterator[port.Batch]:
-    after = _BEFORE_ALL
-    while page := store.read_batches(after=after, limit=PAGE):
-        yield from page
-        after = page[-1].first_position
