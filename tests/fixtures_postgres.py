@@ -24,7 +24,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from smgate.log import migrate, tables
+from smgate.log import formats, migrate, tables
 
 # A killed test loses nothing that anybody wants, so the server need not sync.
 SETTINGS = {
@@ -61,6 +61,9 @@ class DatabasePool:
                 "INSERT INTO log_head (id, position, chain, epoch, holder, incarnation, "
                 "recorded_at_us) VALUES (1, 0, %s, 0, '', %s, 0)",
                 (bytes(32), uuid.uuid4().hex),
+            )
+            connection.execute(
+                "INSERT INTO log_format (id, level) VALUES (1, %s)", (formats.LEVEL,)
             )
         self._free.append(name)
 

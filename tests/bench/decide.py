@@ -89,7 +89,7 @@ def stored(made: fleets.History) -> list[port.StoredRecord]:
             stream=one.stream,
             version=one.version,
             type=codec.name_of(one.event),
-            schema_version=codec.SCHEMA_VERSION,
+            schema_version=codec.version_of(one.event),
             actor=one.actor,
             counter_actor=None,
             data=codec.encode(one.event),

@@ -133,7 +133,7 @@ def _new(one: events.Recorded) -> port.NewRecord:
         stream=one.stream,
         version=one.version,
         type=codec.name_of(one.event),
-        schema_version=codec.SCHEMA_VERSION,
+        schema_version=codec.version_of(one.event),
         occurred_at_us=one.occurred_at_us,
         actor=one.actor,
         data=codec.encode(one.event),

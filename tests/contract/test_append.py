@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.log_records import record, run
 
-from smgate.log import batch, chain, port
+from smgate.log import batch, chain, commit, formats, port
 
 
 def test_an_empty_log_begins_at_zero(store: port.Store) -> None:
@@ -239,3 +239,16 @@ def test_too_many_records_and_a_nameless_writer_are_refused(store: port.Store) -
         store.append([record("a", 1)] * (port.RECORDS_MAX + 1), writer="w")
     with pytest.raises(ValueError, match="writer"):
         store.append([record("a", 1)], writer="")
+
+
+def test_what_is_not_finalized_is_refused_alone_and_nothing_of_it_is_written(
+    store: port.Store,
+) -> None:
+    store.above = frozenset({("node_reported", 2)})
+    new = record("a", 1, schema_version=2)
+    together = commit.GroupCommit(store, writer="w")
+    for append in (lambda: store.append([new], writer="w"), lambda: together.append([new])):
+        with pytest.raises(formats.NotFinalizedError):
+            append()
+    assert store.head().position == 0
+    assert together.append([record("a", 1)]).positions == (1,)

@@ -63,6 +63,15 @@ def test_a_database_that_falls_behind_refuses_with_when_to_come_back(embedded: c
     assert embedded.service.store.head().position == position + 11 * many + 1
 
 
+def test_a_form_above_the_level_of_the_log_is_refused_with_what_to_do(embedded: cb.Bench) -> None:
+    node = embedded.enrol("n1")
+    embedded.service.store.above = frozenset({("weights_seen", 1)})
+    answer = embedded.http.post("/v1/agent/facts", headers=node.headers, json=node.batch(WEIGHTS))
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "not_finalized"
+    assert "smgate db finalize" in answer.json()["error"]["next_step"]
+
+
 def test_guessing_tokens_is_bounded(tmp_path: pathlib.Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     with cb.running(cb.settings(url, tmp_path, requests_per_minute_unknown=3)) as bench:

@@ -14,16 +14,6 @@ import sqlalchemy as sa
 
 from smgate.log import database, migrate, open as log_open, port, tables
 
-ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-
-
-@pytest.fixture(params=ENGINES)
-def bare_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
-    """A database that was never migrated."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'bare.db'}"
-    return request.getfixturevalue("bare_postgres_url")
-
 
 def plain_engine(url: str) -> sa.Engine:
     return sa.create_engine(database.normalize(url), poolclass=sa.NullPool)
@@ -136,7 +126,11 @@ def test_check_tells_a_database_that_was_never_migrated(bare_url: str) -> None:
 
 def test_check_tells_a_database_of_a_newer_version(bare_url: str) -> None:
     log_open.upgrade(bare_url)
-    execute(bare_url, "UPDATE alembic_version SET version_num = '9999'")
+    execute(
+        bare_url,
+        "UPDATE alembic_version SET version_num = '9999'",
+        "DROP TABLE log_format",  # one that says its level may be used: test_upgrades
+    )
     assert codes(bare_url) == ["too_new"]
     with pytest.raises(port.LogTooNewError, match="9999"):
         log_open.upgrade(bare_url)

@@ -9,7 +9,7 @@ import fastapi
 import msgspec
 from starlette import exceptions
 
-from smgate.log import port
+from smgate.log import formats, port
 from smgate.service import refusal
 from smgate.wire import base
 
@@ -98,6 +98,10 @@ def install(app: fastapi.FastAPI) -> None:
             f"{exc.next_step} Sending the same again is safe.",
             headers={"Retry-After": "2"},
         )
+
+    @app.exception_handler(formats.NotFinalizedError)
+    async def early(_: fastapi.Request, exc: formats.NotFinalizedError) -> fastapi.Response:
+        return error(409, exc.code, exc.sentence, exc.next_step)
 
     @app.exception_handler(port.LogOverloadedError)
     async def overloaded(_: fastapi.Request, exc: port.LogOverloadedError) -> fastapi.Response:

@@ -36,11 +36,14 @@ def _url(session: sessions.Session, given: str | None) -> str:
     examples=["smgate db upgrade --database sqlite:////var/lib/smgate/smgate.db"],
 )
 def upgrade(session: sessions.Session, database: Url = None) -> int:
-    """Bring the database to the newest revision. Safe to run twice, and from several machines."""
+    """Bring the database to the newest revision. Safe to run twice, and from several machines.
+
+    An SQLite file is copied first. The release before can go on with the database until `smgate db
+    finalize`.
+    """
     revision = offline.upgrade(_url(session, database))
-    output.single(
-        session.console, {"revision": revision}, name=revision, style=session.style, footer=""
-    )
+    told = {"revision": revision, "backup": offline.backup_of(_url(session, database))}
+    output.single(session.console, told, name=revision, style=session.style, footer="")
     return exit_codes.OK
 
 
@@ -70,6 +73,38 @@ def check(session: sessions.Session, database: Url = None) -> int:
             code=str(problems[0]["code"]),
             hint=str(problems[0]["next_step"]),
         )
+    _say_level(session, offline.level(_url(session, database)))
+    return exit_codes.OK
+
+
+def _say_level(session: sessions.Session, told: output.Row) -> None:
+    what = ", ".join(told["finalizing_enables"])
+    session.console.note(
+        f"The log is at level {told['level']}; smgate db finalize would enable {what}, and end that "
+        "the release before can use it."
+        if what
+        else f"The log is at level {told['level']}, the newest of this release."
+    )
+
+
+@verbs.does(
+    NOUN,
+    "finalize",
+    remote=False,
+    examples=["smgate db finalize --database sqlite:////var/lib/smgate/smgate.db"],
+)
+def finalize(session: sessions.Session, database: Url = None) -> int:
+    """Let this release write into the log all that it can.
+
+    Until then it writes only what the release before can read, so that one can be put back. Give
+    this once you will not go back; a controller that runs writes more after its next start.
+    """
+    told = offline.finalize(_url(session, database))
+    now = {"level_before": told["level"], "level": told["newest"]}
+    enabled = {"enabled": list(told["finalizing_enables"])}
+    output.single(
+        session.console, now | enabled, name=str(now["level"]), style=session.style, footer=""
+    )
     return exit_codes.OK
 
 

@@ -20,7 +20,7 @@ def told(url: str) -> Iterator[None]:
     try:
         import sqlalchemy as sa
 
-        from smgate.log import database, port
+        from smgate.log import database, formats, port
         from smgate.service import refusal
     except ModuleNotFoundError as error:
         raise failures.CliError(
@@ -51,6 +51,13 @@ def told(url: str) -> Iterator[None]:
         raise failures.CliError(
             error.sentence, code="database_too_new", hint=error.next_step
         ) from error
+    except formats.NotFinalizedError as error:
+        raise failures.CliError(
+            error.sentence,
+            code=error.code,
+            exit_code=exit_codes.CONFLICT,
+            hint=error.next_step,
+        ) from error
     except port.LogUnavailableError as error:
         raise failures.CliError(
             "The database cannot be used.",
@@ -75,6 +82,31 @@ def upgrade(url: str) -> str:
         from smgate.log import open as log_open
 
         return log_open.upgrade(url)
+
+
+def backup_of(url: str) -> str | None:
+    """The copy an upgrade made beside an SQLite file."""
+    with told(url):
+        from smgate.log import migrate
+
+        found = migrate.backup_of(url)
+        return None if found is None else str(found)
+
+
+def level(url: str) -> dict[str, Any]:
+    """Which stored forms the log may hold, and what finalizing it would add."""
+    with told(url):
+        from smgate.log import migrate
+
+        return dataclasses.asdict(migrate.level(url))
+
+
+def finalize(url: str) -> dict[str, Any]:
+    """Let this release write all it can; what was true before."""
+    with told(url):
+        from smgate.log import migrate
+
+        return dataclasses.asdict(migrate.finalize(url))
 
 
 def check(url: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from smgate.log import chain, port
+from smgate.log import chain, formats, port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,14 +27,22 @@ class Prepared:
     """Record and leaf by key, in the order given."""
 
 
-def prepare(records: Sequence[port.NewRecord], *, gapless: bool) -> Prepared:
+def prepare(
+    records: Sequence[port.NewRecord],
+    *,
+    gapless: bool,
+    above: frozenset[formats.Form] = frozenset(),
+) -> Prepared:
     """Check the records, compute their leaves and drop repeats among them.
 
     Raises:
         ValueError: a record cannot be stored at all; the caller has a bug.
         port.ConflictError: two records share a key and differ.
         port.GapError: `gapless`, and the batch itself skips a version of a stream.
+        NotFinalizedError: a record is of a form in `above`.
     """
+    if above:
+        formats.check(((one.type, one.schema_version) for one in records), above)
     if len(records) > port.RECORDS_MAX:
         raise ValueError(f"{len(records)} records in one batch, at most {port.RECORDS_MAX}")
     by_key: dict[Key, tuple[port.NewRecord, bytes]] = {}

@@ -1,12 +1,13 @@
 """Event <-> (stored name, schema version, canonical JSON bytes).
 
-Stored names are literals and are only ever added to; a class may move or be renamed freely.
+Stored names are literals and are only ever added to; a class may move or be renamed freely. What is
+stored is never rewritten: an older version of an event is brought up when it is read.
 `tests/golden/events` holds one file per (name, version) ever written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -102,21 +103,74 @@ NAMES: Final[dict[str, type]] = {
     "drain_failed": decisions.DrainFailed,
 }
 
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+"""From the plain values of one schema version to those of the next. Pure; it may change its argument."""
+
+UPCASTERS: Final[Mapping[tuple[str, int], Upcaster]] = {}
+"""By stored name and the version that is brought up. A field with a default needs none."""
+
 _NAME_OF: Final[dict[type, str]] = {kind: name for name, kind in NAMES.items()}
-_DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    name: sharing.decoder(kind) for name, kind in NAMES.items()
-}
-SCHEMA_VERSION: Final = 1
-"""Version of every event this release writes. A later one adds upcasters beside it."""
 
 
 class UnknownEventError(Exception):
     """The log holds an event this release cannot read: a newer one wrote it, or it is damaged."""
 
 
+class Reader:
+    """Reads events of these names, of every version that the upcasters know."""
+
+    def __init__(
+        self, names: Mapping[str, type], upcasters: Mapping[tuple[str, int], Upcaster]
+    ) -> None:
+        self._decoders: Final = {name: sharing.decoder(kind) for name, kind in names.items()}
+        self._upcasters: Final = dict(upcasters)
+        self.newest: Final = dict.fromkeys(names, 1)
+        """The version of each event that is written: the one its class has the fields of."""
+        for name, version in sorted(upcasters):
+            assert self.newest.get(name) == version, f"{name}: no upcaster is left out"
+            self.newest[name] = version + 1
+
+    def decode(self, name: str, schema_version: int, data: bytes) -> Any:  # noqa: ANN401  any event
+        """Read one event.
+
+        Raises:
+            UnknownEventError: name or version unknown, or the payload does not fit; names it.
+        """
+        newest = self.newest.get(name)
+        if newest is None or not 1 <= schema_version <= newest:
+            raise UnknownEventError(
+                f"Event {name!r} version {schema_version} is unknown to this release; "
+                "read this log with the release that wrote it."
+            )
+        if schema_version < newest:
+            data = self._brought_up(name, schema_version, data)
+        try:
+            return self._decoders[name](data)
+        except msgspec.DecodeError as exc:
+            raise UnknownEventError(f"Event {name!r} version {schema_version}: {exc}") from exc
+
+    def _brought_up(self, name: str, schema_version: int, data: bytes) -> bytes:
+        try:
+            plain = msgspec.json.decode(data, type=dict[str, Any])
+            for version in range(schema_version, self.newest[name]):
+                plain = self._upcasters[name, version](plain)
+        except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError) as exc:
+            sentence = f"Event {name!r} version {schema_version} cannot be brought up: {exc!r}"
+            raise UnknownEventError(sentence) from exc
+        return msgspec.json.encode(plain, order="sorted")
+
+
+_READER: Final = Reader(NAMES, UPCASTERS)
+
+
 def name_of(event: Event) -> str:
     """Stored name of an event."""
     return _NAME_OF[type(event)]
+
+
+def version_of(event: Event) -> int:
+    """Schema version in which an event is stored."""
+    return _READER.newest[_NAME_OF[type(event)]]
 
 
 def encode(event: Event) -> bytes:
@@ -130,16 +184,7 @@ def decode(name: str, schema_version: int, data: bytes) -> Event:
     Raises:
         UnknownEventError: name or version unknown, or the payload does not fit; names it.
     """
-    decoder = _DECODERS.get(name)
-    if decoder is None or schema_version != SCHEMA_VERSION:
-        raise UnknownEventError(
-            f"Event {name!r} version {schema_version} is unknown to this release; "
-            "read this log with the release that wrote it."
-        )
-    try:
-        event: Event = decoder(data)
-    except msgspec.DecodeError as exc:
-        raise UnknownEventError(f"Event {name!r} version {schema_version}: {exc}") from exc
+    event: Event = _READER.decode(name, schema_version, data)
     return event
 
 

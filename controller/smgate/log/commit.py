@@ -57,7 +57,7 @@ class GroupCommit:
         Raises:
             LogOverloadedError: too much waits already; nothing was taken.
         """
-        call = _Call(batch.prepare(records, gapless=gapless))
+        call = _Call(batch.prepare(records, gapless=gapless, above=self._store.above))
         with self._lock:
             wait = self._writing
             if wait:

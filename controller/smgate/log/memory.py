@@ -16,6 +16,7 @@ class MemoryStore:
     """A log in lists under one lock. Nothing outlives the process."""
 
     def __init__(self, *, clock_us: port.ClockUs, incarnation: str = "memory") -> None:
+        self.above: frozenset[tuple[str, int]] = frozenset()
         self._clock_us: Final = clock_us
         self._lock: Final = threading.Lock()
         self._records: Final[list[port.StoredRecord]] = []
@@ -41,7 +42,7 @@ class MemoryStore:
         gapless: bool = False,
     ) -> port.Appended:
         """See `port.Store.append`."""
-        prepared = batch.prepare(records, gapless=gapless)
+        prepared = batch.prepare(records, gapless=gapless, above=self.above)
         return group.only(self.append_group([prepared], writer=writer, epoch=epoch))
 
     def append_group(

@@ -16,7 +16,7 @@ import filelock
 import sqlalchemy as sa
 
 import smgate
-from smgate.log import database, failures, port, tables
+from smgate.log import database, failures, formats, port, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,22 +37,95 @@ class Problem:
     next_step: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Which stored forms a log may hold (`formats`)."""
+
+    level: int
+    newest: int
+    """What this release knows."""
+    finalizing_enables: tuple[str, ...]
+
+
 def upgrade(url: str) -> str:
     """Bring the database to the newest revision, creating an SQLite file; return that revision.
 
-    Safe to run from several processes at once: one migrates, the others wait and find it done.
+    Safe to run from several processes at once: one migrates, the others wait and find it done. A
+    database that a newer version migrated stays as it is: what is only added can be done without.
 
     Raises:
-        LogTooNewError: a newer version migrated it; nothing was changed.
+        LogTooNewError: a newer version finalized it; nothing was changed.
     """
     parsed = database.normalize(url)
     lock = _sqlite_upgrade if parsed.drivername == "sqlite" else _postgres_upgrade
     with failures.translated(), lock(parsed) as connection:
         current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
         if current is not None and current not in _known():
-            raise port.LogTooNewError(current)
+            _check_readable(connection, current)
+            return current
         alembic.command.upgrade(config(connection), "head")
+        if current is None:
+            # No release before ever wrote into it, so none has to be able to read it.
+            connection.execute(sa.update(tables.LOG_FORMAT).values(level=formats.LEVEL))
     return newest()
+
+
+def finalize(url: str) -> Level:
+    """Let this release write all it can; the release before cannot use the log from then on.
+
+    Raises:
+        LogTooNewError: a newer version finalized it.
+        LogNotReadyError: it is not migrated.
+    """
+    opened = database.connect(url)
+    try:
+        with opened.writing() as connection:
+            before = level_of(connection)
+            connection.execute(sa.update(tables.LOG_FORMAT).values(level=formats.LEVEL))
+    finally:
+        opened.close()
+    return _level(before)
+
+
+def level(url: str) -> Level:
+    """The level of the log, and what this release could write if it were finalized. As `finalize`."""
+    opened = database.connect(url, read_only=True)
+    try:
+        with opened.statement() as connection:
+            return _level(level_of(connection))
+    finally:
+        opened.close()
+
+
+def level_of(connection: sa.Connection) -> int:
+    """The level of a log.
+
+    Raises:
+        LogTooNewError: a newer version finalized it.
+        LogNotReadyError: it has none.
+    """
+    found = connection.execute(sa.select(tables.LOG_FORMAT.c.level)).scalar()
+    if found is None:
+        raise port.LogNotReadyError("The event log has no level.")
+    if found > formats.LEVEL:
+        raise port.LogTooNewError(
+            f"The log was finalized at level {found}; this version reads {formats.LEVEL} and below."
+        )
+    return int(found)
+
+
+def _level(found: int) -> Level:
+    enables = sorted(f"{name} version {version}" for name, version in formats.above(found))
+    return Level(level=found, newest=formats.LEVEL, finalizing_enables=tuple(enables))
+
+
+def _check_readable(connection: sa.Connection, revision: str) -> None:
+    """A revision this version does not know is of a newer one; it may use it until it is finalized."""
+    if not sa.inspect(connection).has_table(tables.LOG_FORMAT.name):
+        raise port.LogTooNewError(
+            f"The database is at revision {revision}, which this version does not know."
+        )
+    level_of(connection)
 
 
 def check(url: str) -> list[Problem]:
@@ -123,8 +196,11 @@ def _problems(connection: sa.Connection) -> list[Problem]:
         sentence, step = "The database has no event log.", "Run `smgate db upgrade`."
         return [Problem(code="not_migrated", sentence=sentence, next_step=step)]
     if current not in _known():
-        new = port.LogTooNewError(current)
-        return [Problem(code="too_new", sentence=new.sentence, next_step=new.next_step)]
+        try:
+            _check_readable(connection, current)
+        except port.LogTooNewError as new:
+            return [Problem(code="too_new", sentence=new.sentence, next_step=new.next_step)]
+        return _head_problems(connection)  # Its tables have what this version does not know of.
     if current != newest():
         sentence = f"The database is at revision {current}; this version needs {newest()}."
         return [Problem(code="behind", sentence=sentence, next_step="Run `smgate db upgrade`.")]
@@ -160,14 +236,8 @@ def _shape_problems(
         )
         for difference in alembic.autogenerate.compare_metadata(context, tables.METADATA)
     ]
-    if not found and connection.execute(sa.select(tables.LOG_HEAD.c.id)).first() is None:
-        found.append(
-            Problem(
-                code="head_missing",
-                sentence="The head row of the log is missing.",
-                next_step="Restore the database from a backup; `smgate log verify` says more.",
-            )
-        )
+    if not found:
+        found += _head_problems(connection)
     if connection.dialect.name == "sqlite":
         journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
         if journal != "wal":
@@ -179,6 +249,18 @@ def _shape_problems(
                 )
             )
     return found
+
+
+def _head_problems(connection: sa.Connection) -> list[Problem]:
+    if connection.execute(sa.select(tables.LOG_HEAD.c.id)).first() is not None:
+        return []
+    return [
+        Problem(
+            code="head_missing",
+            sentence="The head row of the log is missing.",
+            next_step="Restore the database from a backup; `smgate log verify` says more.",
+        )
+    ]
 
 
 @contextlib.contextmanager
@@ -193,6 +275,7 @@ def _sqlite_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
             with plain.connect() as connection:
                 # Kept in the file itself. It cannot be set inside a transaction.
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+                _back_up(connection, path)
             plain.dispose()
             engine = database.sqlite_engine(
                 url, mode="rw", begin="BEGIN IMMEDIATE", connections_max=1
@@ -206,6 +289,32 @@ def _sqlite_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
         raise port.LogUnavailableError("busy", "another process is migrating it") from error
     except OSError as error:
         raise port.LogUnavailableError("io", str(error)) from error
+
+
+def backup_of(url: str) -> pathlib.Path | None:
+    """The copy that an upgrade to this version's revision made beside an SQLite file, if any."""
+    parsed = database.normalize(url)
+    if parsed.drivername != "sqlite":
+        return None
+    path = _backup_path(database.sqlite_path(parsed))
+    return path if path.exists() else None
+
+
+def _backup_path(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f"{path.name}.before-{newest()}")
+
+
+def _back_up(connection: sa.Connection, path: pathlib.Path) -> None:
+    """Copy a file that is about to be migrated, whole or not at all. On a full disk nothing follows."""
+    current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
+    if current not in _known() - {newest()}:
+        return
+    copy = _backup_path(path)
+    beside = copy.with_name(f"{copy.name}.new")
+    beside.unlink(missing_ok=True)
+    connection.commit()  # Asking for the revision began a transaction; VACUUM cannot be in one.
+    connection.exec_driver_sql("VACUUM INTO ?", (str(beside),))
+    beside.replace(copy)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smgate.log import database, memory, migrate, port, postgres, sqlite
+from smgate.log import database, formats, memory, migrate, port, postgres, sqlite
 
 if TYPE_CHECKING:
     from smgate.log import sql
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 MEMORY_URL = "memory://"
 
 upgrade = migrate.upgrade
+finalize = migrate.finalize
 check = migrate.check
 newest = migrate.newest
 
@@ -21,6 +22,7 @@ def open_store(url: str, *, clock_us: port.ClockUs, read_only: bool = False) -> 
 
     Raises:
         port.LogNotReadyError: the database is not migrated.
+        port.LogTooNewError: a newer version finalized it.
         port.LogUnavailableError: it does not answer, or the file does not exist.
         ValueError: the URL is of no supported kind.
     """
@@ -39,6 +41,8 @@ def open_sql_store(url: str, *, clock_us: port.ClockUs, read_only: bool = False)
     )
     try:
         store.head()
+        with opened.statement() as connection:
+            store.above = formats.above(migrate.level_of(connection))
     except BaseException:
         store.close()
         raise

@@ -259,10 +259,10 @@ class LogTooNewError(LogError):
     """A newer version of smgate made the database."""
 
     code = "log_too_new"
+    next_step: Final = "Use the version of smgate that did that, or a newer one."
 
-    def __init__(self, revision: str) -> None:
-        self.sentence = f"The database is at revision {revision}, which this version does not know."
-        self.next_step = "Use the version of smgate that migrated it, or a newer one."
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
         super().__init__(f"{self.sentence} {self.next_step}")
 
 
@@ -278,6 +278,9 @@ class LogNotReadyError(LogError):
 
 class Store(Protocol):
     """One append-only log. Thread-safe and synchronous; every call is one short transaction."""
+
+    above: frozenset[tuple[str, int]]
+    """Types and schema versions that are not written yet: an append of one is NotFinalizedError."""
 
     def append(
         self,

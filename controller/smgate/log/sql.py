@@ -89,6 +89,7 @@ class SqlStore(abc.ABC):
 
     def __init__(self, database: database.Database) -> None:
         self.database: Final = database
+        self.above: frozenset[tuple[str, int]] = frozenset()
 
     def append(
         self,
@@ -99,7 +100,7 @@ class SqlStore(abc.ABC):
         gapless: bool = False,
     ) -> port.Appended:
         """See `port.Store.append`."""
-        prepared = batch.prepare(records, gapless=gapless)
+        prepared = batch.prepare(records, gapless=gapless, above=self.above)
         return group.only(self.append_group([prepared], writer=writer, epoch=epoch))
 
     @abc.abstractmethod

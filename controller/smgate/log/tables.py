@@ -71,6 +71,15 @@ LOG_BATCH = sa.Table(
     sqlite_strict=True,
 )
 
+LOG_FORMAT = sa.Table(
+    "log_format",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("level", sa.Integer, nullable=False),
+    sa.CheckConstraint("id = 1", name="one_row"),
+    sqlite_strict=True,
+)
+
 LEASE = sa.Table(
     "lease",
     METADATA,

@@ -198,7 +198,7 @@ def record(
         stream=records.outbox_stream(outbox_id),
         version=sequence,
         type=codec.name_of(fact),
-        schema_version=codec.SCHEMA_VERSION,
+        schema_version=codec.version_of(fact),
         occurred_at_us=occurred_at_us,
         actor=records.node_actor(node),
         data=codec.encode(fact),

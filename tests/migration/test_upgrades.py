@@ -1,0 +1,157 @@
+"""A log of every revision there ever was is brought up with its records; a release can be put back."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sqlite3
+
+import alembic.command
+import alembic.script
+import pytest
+import sqlalchemy as sa
+from tests import cli_fakes
+from tests.log_records import run
+
+from smgate.log import database, formats, migrate, open as log_open, port, sql, verify
+from smgate.service import fold
+
+HERE = pathlib.Path(__file__).parent
+REVISIONS = sorted(one.revision for one in migrate._script().walk_revisions())
+LEVEL = sa.table("log_format", sa.column("level"))
+
+
+def old_log(url: str, revision: str) -> None:
+    """A database as a release of that revision left it: `revision-NNNN.jsonl`, or the one before."""
+    engine = sa.create_engine(database.normalize(url), poolclass=sa.NullPool)
+    file = max(one for one in HERE.glob("revision-*.jsonl") if one.stem <= f"revision-{revision}")
+    with engine.begin() as connection:
+        alembic.command.upgrade(migrate.config(connection), revision)
+        kept = sa.MetaData()
+        kept.reflect(connection, only=["log_head", "log_batch", "log_event"])
+        connection.execute(sa.delete(kept.tables["log_head"]))
+        for line in file.read_text("utf-8").splitlines():
+            row = json.loads(line)
+            table = kept.tables[row.pop("table")]
+            for name in row.keys() & {"chain", "root", "leaf"}:
+                row[name] = bytes.fromhex(row[name])
+            if "data" in row:
+                row["data"] = row["data"].encode()
+            connection.execute(sa.insert(table).values(row))
+    engine.dispose()
+
+
+def execute(url: str, statement: sa.Executable) -> None:
+    engine = sa.create_engine(database.normalize(url), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(statement)
+
+
+def opened(url: str) -> sql.SqlStore:
+    return log_open.open_sql_store(url, clock_us=lambda: 1)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_log_of_any_revision_is_brought_up_and_replays_to_the_same(
+    bare_url: str, revision: str
+) -> None:
+    old_log(bare_url, revision)
+    assert log_open.upgrade(bare_url) == migrate.newest()
+    assert log_open.check(bare_url) == []
+    store = opened(bare_url)
+    report = verify.verify(store)
+    assert (report.ok, report.positions) == (True, 83)
+    unit = fold.fleet_at(store, report.positions).units["two"]
+    assert unit.override is not None
+    decided = unit.override
+    assert (decided.form, decided.value, decided.code) == (
+        "append",
+        "flashinfer_mxfp4",
+        "granted",
+    )
+    assert store.append(run("new", 1, 2), writer="w").positions == (84, 85)
+    assert verify.verify(store).ok
+    store.close()
+
+
+def test_a_new_log_may_hold_all_and_an_old_one_what_it_was_made_for(
+    bare_url: str, tmp_path: pathlib.Path
+) -> None:
+    old_log(bare_url, "0001")
+    log_open.upgrade(bare_url)
+    log_open.upgrade(bare_url)
+    assert migrate.level(bare_url).level == 1
+    fresh = f"sqlite:///{tmp_path / 'fresh.db'}"
+    log_open.upgrade(fresh)
+    assert migrate.level(fresh).level == formats.LEVEL
+    log_open.finalize(bare_url)
+    done = migrate.level(bare_url)
+    assert (done.level, done.finalizing_enables) == (formats.LEVEL, ())
+    store = opened(bare_url)
+    assert store.above == frozenset()
+    store.close()
+
+
+def test_the_release_before_goes_on_until_the_log_is_finalized(bare_url: str) -> None:
+    """A newer release added to the tables. This one, put back, is the release before it."""
+    old_log(bare_url, migrate.newest())
+    execute(bare_url, sa.text("ALTER TABLE log_event ADD COLUMN of_tomorrow TEXT"))
+    execute(bare_url, sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    assert log_open.upgrade(bare_url) == "9999"
+    assert log_open.check(bare_url) == []
+    store = opened(bare_url)
+    assert store.append(run("new", 1, 1), writer="w").positions == (84,)
+    store.close()
+
+    execute(bare_url, sa.update(LEVEL).values(level=formats.LEVEL + 1))
+    assert [one.code for one in log_open.check(bare_url)] == ["too_new"]
+    for refused in (log_open.upgrade, log_open.finalize, opened):
+        with pytest.raises(port.LogTooNewError, match=f"level {formats.LEVEL + 1}"):
+            refused(bare_url)
+
+
+def test_a_log_without_a_level_is_not_opened(bare_url: str) -> None:
+    log_open.upgrade(bare_url)
+    execute(bare_url, sa.delete(LEVEL))
+    with pytest.raises(port.LogNotReadyError):
+        opened(bare_url)
+
+
+def test_an_sqlite_file_is_copied_before_it_is_changed(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    old_log(url, "0001")
+    log_open.upgrade(url)
+    copy = migrate.backup_of(url)
+    assert copy == tmp_path / f"log.db.before-{migrate.newest()}"
+    before = sqlite3.connect(copy)
+    assert before.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+    assert before.execute("SELECT count(*) FROM log_event").fetchone() == (83,)
+    before.close()
+    copy.unlink()
+    log_open.upgrade(url)
+    log_open.upgrade(f"sqlite:///{tmp_path / 'new.db'}")
+    assert not list(tmp_path.glob("*.before-*")), "nothing to change, nothing to copy"
+
+
+def test_where_the_copy_cannot_be_made_nothing_is_changed(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    old_log(url, "0001")
+    (tmp_path / f"log.db.before-{migrate.newest()}.new").mkdir()
+    with pytest.raises(port.LogUnavailableError):
+        log_open.upgrade(url)
+    assert [one.code for one in log_open.check(url)] == ["behind"]
+
+
+def test_the_commands_say_the_level_and_raise_it(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    old_log(url, "0001")
+    cli = cli_fakes.Cli(None)
+    upgraded = json.loads(cli("db", "upgrade", "--database", url, "-o", "json").out)
+    assert upgraded["revision"] == migrate.newest()
+    assert upgraded["backup"].endswith(f"log.db.before-{migrate.newest()}")
+    checked = cli("db", "check", "--database", url)
+    assert checked.code == 0
+    assert "level 1" in checked.err
+    finalized = json.loads(cli("db", "finalize", "--database", url, "-o", "json").out)
+    assert (finalized["level_before"], finalized["level"]) == (1, formats.LEVEL)
+    assert f"level {formats.LEVEL}, the newest" in cli("db", "check", "--database", url).err
