@@ -15,7 +15,7 @@ from smgate import bootstrap
 from smgate.domain import commands
 from smgate.log import database, open as log_open
 from smgate.service import credentials, fold, handle, service as services
-from smgate.views import project, shape
+from smgate.views import project, remake, shape
 from smgate.wire import base, facts
 
 APPROVERS = [
@@ -148,7 +148,7 @@ def test_views_built_along_the_way_equal_views_built_at_the_end(
         assert len({view for view, *_ in along}) > 3
         again = fold.fleet_at(service.store, service.folder.position)
         assert [row[3] for row in along] == [
-            data.decode() for _, (_, data) in sorted(project.make(again).items())
+            data.decode() for _, (_, data) in sorted(remake.make(again).rows.items())
         ]
 
 
@@ -207,7 +207,7 @@ def test_a_process_goes_on_from_the_views_of_another(embedded: services.Service)
     embedded.queries.rows("units")  # by the first process, which never wrote these rows
     with embedded.folder.at_head() as fleet:
         other.project(fleet)
-        made = project.make(fleet)
+        made = remake.make(fleet).rows
     assert [row[3] for row in table(embedded)] == [
         data.decode() for _, (_, data) in sorted(made.items())
     ]

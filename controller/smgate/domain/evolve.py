@@ -44,7 +44,7 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     after = before
     if fleet.moves != moves or kind is CheckFinished:
         after = touches.concerned(fleet, recorded)
-    touches.mark(fleet, recorded.event, before, after)
+    touches.mark(fleet, recorded, before, after)
     return fleet
 
 

@@ -60,6 +60,7 @@ def _note_sms(fleet: Fleet, gpus: Iterable[Gpu]) -> None:
     for gpu in gpus:
         if gpu.sm is not None and fleet.gpu_sms.get(gpu.uuid) != gpu.sm:
             fleet.gpu_sms[gpu.uuid] = gpu.sm
+            fleet.sms_noted += 1
             if gpu.uuid in fleet.gpu_units:  # a rank may have been read without it
                 fleet.sms_read += 1
 

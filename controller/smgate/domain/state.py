@@ -252,10 +252,14 @@ class Fleet:
     """Raised whenever the SM of a GPU that a unit holds is read anew and differs."""
     kinds: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
     """One object for each kind of launch, which stands for all its fields (`alike`)."""
+    sms_noted: int = field(default=0, compare=False)
+    """Raised whenever the SM of any GPU is read anew and differs."""
     moves: int = field(default=0, compare=False)
     """Raised whenever a node, a launch or a GPU gets to be another unit's."""
     touched: dict[str, int] = field(default_factory=dict)
     """Position of the last event that concerned a unit; the most recent stand last."""
+    touched_nodes: dict[str, int] = field(default_factory=dict)
+    """Position of the last event about a node itself; the most recent stand last."""
     world_position: int = 0
     """Position of the last event that may concern every unit."""
     checks_position: int = 0

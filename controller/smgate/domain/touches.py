@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Final, get_args
 
 from smgate.domain import decisions, facts, proof, rulings
-from smgate.domain.events import Event, Recorded
+from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet, Unit
 
 OF_A_UNIT = (
@@ -145,9 +145,24 @@ _CONCERNED: Final[dict[type, _Find]] = {
 }
 """What is not here concerns all units."""
 
+_NODES: Final[dict[type, Callable[[Recorded, Any], Iterable[str]]]] = {
+    **dict.fromkeys(
+        get_args(facts.Fact), lambda recorded, _fact: (recorded.actor.removeprefix("node:"),)
+    ),
+    **dict.fromkeys(get_args(OF_A_NODE), lambda _recorded, event: (event.node,)),
+    **dict.fromkeys(get_args(OUTAGE), lambda _recorded, event: event.nodes),
+}
+"""The nodes that an event is about."""
 
-def mark(fleet: Fleet, event: Event, before: set[str] | None, after: set[str] | None) -> None:
+
+def mark(fleet: Fleet, recorded: Recorded, before: set[str] | None, after: set[str] | None) -> None:
     """Note in the state what an event concerned."""
+    event = recorded.event
+    find_nodes = _NODES.get(type(event))
+    if find_nodes is not None:
+        for node in find_nodes(recorded, event):
+            fleet.touched_nodes.pop(node, None)
+            fleet.touched_nodes[node] = fleet.position
     if isinstance(event, OF_CHECKS):
         fleet.checks_position = fleet.position
     if before is None or after is None:
@@ -163,5 +178,14 @@ def since(fleet: Fleet, position: int) -> list[str] | None:
     """The units that events after a position concerned, by name; None for all of them."""
     if fleet.world_position > position or fleet.position < position:
         return None
-    recent = takewhile(lambda item: item[1] > position, reversed(fleet.touched.items()))
-    return sorted(name for name, _ in recent)
+    return sorted(_recent(fleet.touched, position))
+
+
+def nodes_since(fleet: Fleet, position: int) -> Iterator[str]:
+    """The nodes that events after a position were about."""
+    return _recent(fleet.touched_nodes, position)
+
+
+def _recent(touched: dict[str, int], position: int) -> Iterator[str]:
+    for name, _ in takewhile(lambda item: item[1] > position, reversed(touched.items())):
+        yield name

@@ -7,7 +7,7 @@ it when it is served (`with_contact`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from smgate.domain import exposure, readings, take_back
 from smgate.domain.state import Fleet, Grant, Rank, Unit, UnitLaunch
@@ -17,18 +17,10 @@ from smgate.views.shape import Row, iso, plain
 
 def nodes(fleet: Fleet) -> dict[str, Row]:
     """All nodes."""
-    units_on: dict[str, set[str]] = {}
-    for one in fleet.units.values():
-        if one.live:
-            for place in unit_nodes(one):
-                units_on.setdefault(place, set()).add(one.id)
-    return {
-        name: node(fleet, fleet.nodes[name], units=sorted(units_on.get(name, ())))
-        for name in sorted(fleet.nodes)
-    }
+    return {name: node(fleet, fleet.nodes[name]) for name in sorted(fleet.nodes)}
 
 
-def node(fleet: Fleet, one: Node, *, units: list[str]) -> Row:
+def node(fleet: Fleet, one: Node) -> Row:
     """One machine."""
     reported = one.reported
     gpus = reported.gpus if reported else ()
@@ -58,8 +50,15 @@ def node(fleet: Fleet, one: Node, *, units: list[str]) -> Row:
         "pool": bool(reported and reported.pool),
         "ephemeral": bool(reported and reported.ephemeral),
         "log_gaps": sorted(one.gaps),
-        "units": units,
+        "units": sorted(_units_on(fleet, one.name)),
     }
+
+
+def _units_on(fleet: Fleet, node: str) -> Iterator[str]:
+    for name in fleet.node_units.get(node, ()):
+        found = fleet.units[name]
+        if found.live and node in unit_nodes(found):
+            yield name
 
 
 def _node_state(one: Node) -> str:
@@ -72,7 +71,12 @@ def _node_state(one: Node) -> str:
 
 def units(fleet: Fleet) -> dict[str, Row]:
     """All units that are or were."""
-    return {name: with_held(unit(fleet, fleet.units[name]), {}) for name in sorted(fleet.units)}
+    return {name: unit_row(fleet, fleet.units[name]) for name in sorted(fleet.units)}
+
+
+def unit_row(fleet: Fleet, one: Unit) -> Row:
+    """One server as it is kept."""
+    return with_held(unit(fleet, one), {})
 
 
 def unit(fleet: Fleet, one: Unit) -> Row:

@@ -12,15 +12,21 @@ from smgate.views.shape import Row, iso, plain
 
 def builds(fleet: Fleet) -> dict[str, Row]:
     """All kernel keys."""
-    runners: dict[str, int] = {}
-    for unit in fleet.units.values():
-        if unit.live and unit.grant is not None:
-            for key in unit.grant.kernel_keys:
-                runners[key] = runners.get(key, 0) + 1
+    granted = granted_units(fleet)
     return {
-        name: build(fleet, fleet.keys[name], granted_units=runners.get(name, 0))
+        name: build(fleet, fleet.keys[name], granted_units=granted.get(name, 0))
         for name in sorted(fleet.keys)
     }
+
+
+def granted_units(fleet: Fleet) -> dict[str, int]:
+    """How many live units are granted each kernel key."""
+    found: dict[str, int] = {}
+    for unit in fleet.units.values():
+        if unit.grant is not None and unit.live:
+            for key in unit.grant.kernel_keys:
+                found[key] = found.get(key, 0) + 1
+    return found
 
 
 def build(fleet: Fleet, one: KeyEvidence, *, granted_units: int) -> Row:

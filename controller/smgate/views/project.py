@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -16,30 +15,12 @@ import sqlalchemy as sa
 
 from smgate.domain.state import Fleet
 from smgate.log import database, port, tables
-from smgate.views import present, present_rollout
+from smgate.views import remake
 from smgate.views.shape import Row
 
 NAME: Final = "views"
 VERSION: Final = 1
 """Raised with any change to a row's shape: the rows are then made anew from the log."""
-
-MAKERS: Final[dict[str, Callable[[Fleet], dict[str, Row]]]] = {
-    "nodes": present.nodes,
-    "units": present.units,
-    "builds": present_rollout.builds,
-    "announced": present_rollout.announced,
-    "rollouts": present_rollout.rollouts,
-    "alarms": present_rollout.alarms,
-    "gates": present_rollout.gates,
-    "policy": present_rollout.policy,
-    "issues": present_rollout.issues,
-    "freezes": present_rollout.freezes,
-    "expected": present_rollout.expected,
-    "breaker": present_rollout.breaker,
-}
-"""Every view and the function that makes its rows."""
-
-Key = tuple[str, str]
 
 _ROW = tables.VIEW_ROW.c
 _CHECKPOINT = tables.PROJECTION.c
@@ -58,15 +39,6 @@ class LostRaceError(Exception):
     """Another process moved the checkpoint first. Its rows are as good."""
 
 
-def make(fleet: Fleet) -> dict[Key, tuple[int, bytes]]:
-    """All rows of all views: position and canonical JSON."""
-    return {
-        (view, key): (int(row["position"]), msgspec.json.encode(row, order="sorted"))
-        for view, maker in MAKERS.items()
-        for key, row in maker(fleet).items()
-    }
-
-
 class Views:
     """The read models of one database."""
 
@@ -74,8 +46,9 @@ class Views:
         self._database: Final = opened
         self._lock: Final = threading.Lock()
         self._position: int | None = None
-        self._digests: dict[Key, bytes] = {}
-        self._unwritten: tuple[int, dict[Key, tuple[int, bytes]]] | None = None
+        self._remaker: Final = remake.Remaker()
+        self._digests: dict[remake.Key, bytes] = {}
+        self._unwritten: tuple[int, dict[remake.Key, tuple[int, bytes]]] | None = None
         """What could not be written: people read on while the disk is full."""
 
     def position(self) -> int:
@@ -86,18 +59,24 @@ class Views:
     def project(self, fleet: Fleet) -> None:
         """Bring the views to the fleet's position. The caller keeps the fleet still meanwhile."""
         with self._lock:
-            if self._position == fleet.position:
+            if self._position == fleet.position and self._remaker.last_was(fleet):
                 return
-            made = make(fleet)
+            before, self._position = self._position, None
+            made = self._remaker.make(fleet)
             try:
-                self._write(made, fleet.position)
+                if not self._write(made, before, fleet.position):
+                    self._write(self._remaker.make_all(fleet), None, fleet.position)
             except LostRaceError:
-                self._position = None
+                self._remaker.forget()
             except port.LogUnavailableError as error:
+                self._remaker.forget()
                 if error.reason not in _ONLY_WRITING:
                     raise
-                self._position, self._unwritten = None, (fleet.position, made)
+                self._unwritten = fleet.position, remake.make(fleet).rows
                 return
+            except BaseException:
+                self._remaker.forget()
+                raise
             else:
                 self._position = fleet.position
             self._unwritten = None
@@ -108,6 +87,7 @@ class Views:
             connection.execute(sa.delete(tables.VIEW_ROW))
             connection.execute(sa.delete(tables.PROJECTION).where(_CHECKPOINT.name == NAME))
             self._position, self._digests = None, {}
+            self._remaker.forget()
 
     def rows(self, view: str) -> tuple[int, list[Row]]:
         """All rows of a view in the order of their keys, and the position they are of."""
@@ -136,33 +116,28 @@ class Views:
             ).scalar()
             return _position(connection), None if data is None else msgspec.json.decode(data)
 
-    def _write(self, made: dict[Key, tuple[int, bytes]], position: int) -> None:
+    def _write(self, made: remake.Made, before: int | None, position: int) -> bool:
+        """Write what differs; False if the rows in the database are not those it differs from."""
         with self._database.writing() as connection:
             current = _position(connection)
-            if current >= position and self._position != current:
+            if current >= position and before != current:
                 raise LostRaceError  # Another process is as far or farther.
-            if self._position is None or current != self._position:
-                self._digests = _stored(connection)
-            digests = {key: hashlib.sha256(data).digest() for key, (_, data) in made.items()}
+            if current < (before if before is not None else -1):
+                return False
+            held = self._digests if current == before else _stored(connection)
+            digests = {key: hashlib.sha256(data).digest() for key, (_, data) in made.rows.items()}
             self._move(connection, current, position)
-            changed = [key for key, digest in digests.items() if self._digests.get(key) != digest]
-            gone = sorted(set(self._digests) - set(digests))
+            changed = [key for key, digest in digests.items() if held.get(key) != digest]
+            gone = sorted(key for key in held if key[0] in made.whole and key not in digests)
             if changed:
-                connection.execute(
-                    _UPSERT,
-                    [
-                        {
-                            "view": key[0],
-                            "key": key[1],
-                            "position": made[key][0],
-                            "data": made[key][1].decode(),
-                        }
-                        for key in changed
-                    ],
-                )
+                connection.execute(_UPSERT, [_bound(key, *made.rows[key]) for key in changed])
             if gone:
                 connection.execute(_DELETE, [{"view": view, "key": key} for view, key in gone])
-        self._digests = digests
+        self._digests = held
+        held.update(digests)
+        for key in gone:
+            del held[key]
+        return True
 
     def _move(self, connection: sa.Connection, current: int, position: int) -> None:
         """Compare and set the checkpoint; it also keeps others out until the commit."""
@@ -191,7 +166,11 @@ def _position(connection: sa.Connection) -> int:
     return -1 if found is None else int(found)
 
 
-def _stored(connection: sa.Connection) -> dict[Key, bytes]:
+def _bound(key: remake.Key, position: int, data: bytes) -> dict[str, object]:
+    return {"view": key[0], "key": key[1], "position": position, "data": data.decode()}
+
+
+def _stored(connection: sa.Connection) -> dict[remake.Key, bytes]:
     return {
         (view, key): hashlib.sha256(data.encode()).digest()
         for view, key, data in connection.execute(sa.select(_ROW.view, _ROW.key, _ROW.data))
