@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests import given
 
-from smgate.domain import commands
+from smgate.domain import commands, revocation
 from smgate.scenario import invariants
 
 ROLES = ("operator", "approver")
@@ -52,6 +52,20 @@ class More(RuleBasedStateMachine):
     def answer_a_change(self, who, kind):
         change = next(one.id for one in self.fleet.state.changes.values() if one.open)
         self.fleet.tries(kind(change=change, reason="r"), **who)
+
+    @rule(
+        rollout=st.sampled_from(["r1", "r2", "r3"]),
+        unit=st.none() | st.sampled_from("abc"),
+        wave=st.none() | st.integers(0, 2),
+    )
+    def take_back_what_a_rollout_granted(self, rollout, unit, wave):
+        """It says nothing bad of anybody, and leaves no grant of that rollout to whom it names."""
+        signs = list(self.fleet.state.bad_signs)
+        revoke = revocation.RevokeGrants(rollout=rollout, unit=unit, wave=wave, reason="r")
+        for event in self.fleet.tries(revoke, role="operator") or ():
+            for one in map(self.fleet.state.units.get, event.units):
+                assert all(grant.rollout != rollout for grant in one.grants)
+        assert self.fleet.state.bad_signs == signs
 
     @invariant()
     def every_wait_has_an_owner_and_a_timer_that_ends_it(self):

@@ -20,6 +20,7 @@ from smgate.scenario import invariants
 ENDS = {
     "pinned_off",
     "self_test_failed",
+    "rolled_back_here",
     "build_failed",
     "unit_disagreed_here",
     "fault_in_service",

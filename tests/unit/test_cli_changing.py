@@ -246,3 +246,35 @@ def test_the_preview_of_a_dry_run_is_told_in_numbers(api: FakeApi, cli: Cli) -> 
         assert "u-6" not in err
     whole = cli("gate", "disable", "k3", "--reason", "r", "--dry-run", "-o", "json")
     assert json.loads(whole.out)["preview"]["changes"] == changes
+
+
+REVOKED = {"type": "grant_revoked", "units": ["u", "v", "gone"], "rollout": "r-1", "wave": 1}
+
+
+@pytest.mark.parametrize("phase", ["running", "paused"])
+def test_a_revocation_says_who_is_off_the_target_now_and_who_at_the_next_start(
+    api: FakeApi, cli: Cli, phase: str
+) -> None:
+    api.routes["POST /v1/commands"] = (200, {"position": 9, "events": [REVOKED], "changed": True})
+    api.routes["GET /v1/rollouts/r-1"] = (200, {"id": "r-1", "phase": phase})
+    revoke = ("rollout", "revoke", "r-1", "--wave", "1", "--reason", "r")
+    for how in ("--yes", "--dry-run"):
+        result = cli(*revoke, how)
+        assert result.code == 0
+        assert (
+            "Units whose grant ends: 3. Off the target now: 2. At their next start: 1."
+            in result.err
+        )
+        assert "smgate unit pin UNIT off restarts one." in result.err
+        assert ("smgate rollout pause r-1" in result.err) is (phase == "running")
+    sent, looked = api.commands
+    assert (sent["rollout"], sent["unit"], sent["wave"]) == ("r-1", None, 1)
+    assert looked["dry_run"] is True
+
+
+def test_a_revocation_that_finds_no_grant_says_so(api: FakeApi, cli: Cli) -> None:
+    api.routes["POST /v1/commands"] = (200, {"position": 9, "events": [], "changed": False})
+    result = cli("rollout", "revoke", "r-1", "--unit", "u", "--reason", "r")
+    assert result.code == 0, "of one unit it is not asked about"
+    assert "No grant of rollout r-1 is left there: nothing to take back." in result.err
+    assert cli("rollout", "revoke", "r-1", "--reason", "r").code == 2

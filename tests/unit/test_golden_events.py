@@ -62,6 +62,7 @@ HISTORY = [
     "build_failed",
     "check_ruled",
     "grant_ended",
+    "grant_revoked",
     "wave_judged",
     "rollout_paused",
     "rollout_resumed",

@@ -46,6 +46,7 @@ GIVEN_BY = {
     "rollout_resumed": {"rollout resume"},
     "rollout_halted": {"rollout halt"},
     "rollout_aborted": {"rollout abort"},
+    "grant_revoked": {"rollout revoke"},
     "change_accepted": {"change accept"},
     "change_withdrawn": {"change withdraw"},
 }
@@ -59,7 +60,6 @@ NO_VERB_OF_ITS_OWN = {
 }
 """Rulings without a verb, and why."""
 NO_EVENT = {
-    "grant_revoked": "`unit pin UNIT off` ends the grant, and says what the unit gets instead",
     "unit_retired": "machines retire (`node retire`); a unit is gone with its last one",
     "credential_issued": "tokens are kept beside the log: `token issue`",
     "credential_revoked": "tokens are kept beside the log: `token revoke`",

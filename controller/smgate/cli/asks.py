@@ -54,6 +54,8 @@ class Change:
     """More to say before asking, from the controller."""
     typed_name: str | None = None
     """What must be typed to agree, where a y is too easily given."""
+    follows: Callable[[client.Client, list[dict[str, Any]]], list[str]] | None = None
+    """What to say of the events, once they are written or on a dry run."""
     ask: bool = True
     """False where this use of an asking verb changes too little to ask."""
 

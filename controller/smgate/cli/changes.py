@@ -45,7 +45,7 @@ def change(
     if flags.at_position is not None:
         body["expected_position"] = flags.at_position
     if flags.dry_run:
-        return _dry_run(session, body)
+        return _dry_run(session, body, wanted)
     if asks_first and wanted.ask and not flags.yes:
         _agree(session, body, wanted)
     key = clocks.new_id() if flags.idempotency_key is None else flags.idempotency_key
@@ -58,6 +58,7 @@ def change(
         session.console.note(f"Was written before, at position {position}; nothing was added.")
     else:
         session.console.note(f"Written at position {position}.")
+    _say_what_follows(session, wanted, answer.body)
     return _waiting(session, answer.body)
 
 
@@ -80,11 +81,18 @@ def _waiting(session: sessions.Session, body: output.Row) -> int:
     return exit_codes.OK
 
 
-def _dry_run(session: sessions.Session, body: dict[str, Any]) -> int:
+def _say_what_follows(session: sessions.Session, wanted: asks.Change, answered: output.Row) -> None:
+    events = [one for one in answered.get("events") or () if isinstance(one, dict)]
+    for line in wanted.follows(session.client, events) if wanted.follows else ():
+        session.console.say(consoles.clean(line))
+
+
+def _dry_run(session: sessions.Session, body: dict[str, Any], wanted: asks.Change) -> int:
     answer = _send(session, {**body, "dry_run": True})
     _print(session, answer.body)
     for line in consequences(answer.body):
         session.console.note(line)
+    _say_what_follows(session, wanted, answer.body)
     position = answer.body.get("position")
     session.console.note(
         f"Dry run at position {position}: nothing was written. To write it only if the world "

@@ -83,6 +83,29 @@ def of_rollout(rollout: str) -> Consequence:
     return look
 
 
+def of_revoked(rollout: str) -> Callable[[client.Client, list[output.Row]], list[str]]:
+    """How many units' grants end, who of them runs the target until when, and what goes on."""
+
+    def look(connection: client.Client, events: list[output.Row]) -> list[str]:
+        names = {unit for event in events for unit in event.get("units") or ()}
+        if not names:
+            return [f"No grant of rollout {rollout} is left there: nothing to take back."]
+        rows = output.items_of(connection.get(client.path("units")).body)
+        running = sum(1 for row in rows if row.get("id") in names and row.get("on_target"))
+        lines = [
+            f"Units whose grant ends: {len(names)}. Off the target now: {len(names) - running}. "
+            f"At their next start: {running}.",
+        ]
+        if running:
+            lines.append("None is restarted by this: smgate unit pin UNIT off restarts one.")
+        row = output.object_of(connection.get(client.path("rollouts", rollout)).body)
+        if row.get("phase") == "running":
+            lines.append(f"Its next waves still open: smgate rollout pause {rollout} stops that.")
+        return lines
+
+    return look
+
+
 def of_restore() -> Consequence:
     """Which nodes have not said what they were told, and which units stand on what is more careful."""
 

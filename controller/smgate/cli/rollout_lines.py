@@ -57,7 +57,7 @@ def why_lines(body: output.Row) -> list[str]:
         ]
         told += [
             f"  {name}: {output.text_of(one[name])}"
-            for name in ("bad", "silent", "pending", "good")
+            for name in ("bad", "silent", "pending", "revoked", "good")
             if one.get(name)
         ]
     return told

@@ -311,3 +311,35 @@ def halt(rollout: RolloutId) -> asks.Change:
 def abort(rollout: RolloutId) -> asks.Change:
     """End it because it is no longer wanted. What stands, stands."""
     return _change(rollout, f"Rollout {rollout} is aborted for good.", typed=True)
+
+
+@verbs.changes(
+    NOUN,
+    "revoke",
+    "rollout_revoke",
+    asks_first=True,
+    examples=[
+        "smgate rollout revoke k3-107-a --wave 1 --reason 'rack 7 answers oddly' --dry-run",
+        "smgate rollout revoke k3-107-a --unit k3-prod-07 --reason 'its owner asks'",
+    ],
+)
+def revoke(
+    rollout: RolloutId,
+    unit: Annotated[
+        str | None,
+        typer.Option("--unit", help="Only of this unit.", autocompletion=suggest.units),
+    ] = None,
+    wave: Annotated[
+        int | None, typer.Option("--wave", min=0, help="Only of this wave's members; from 0.")
+    ] = None,
+) -> asks.Change:
+    """Take back what it granted: the safe value at the next start. It restarts and pauses nothing."""
+    whose = "" if wave is None else f" to the members of its wave {wave}"
+    whose += "" if unit is None else f" to unit {unit}"
+    return asks.Change(
+        fields={"rollout": rollout, "unit": unit, "wave": wave},
+        summary=f"What rollout {rollout} granted{whose} is taken back.",
+        follows=reach.of_revoked(rollout),
+        # Of one unit it is as little as a pin, and as much in a hurry.
+        ask=unit is None,
+    )

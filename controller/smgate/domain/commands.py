@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from smgate.domain import fleet_asks
+from smgate.domain import fleet_asks, revocation
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
 from smgate.domain.values import Direction, Mode
 
@@ -154,10 +154,7 @@ class IncludeUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinUnit:
-    """Decide for one unit: `off` is the safe value, `on` the target.
-
-    `break_glass` lets `on` pass a known issue, a failed check and rollback memory.
-    """
+    """`off`: the safe value; `on`: the target, with `break_glass` past a known issue and memory."""
 
     DIRECTION: ClassVar[Direction] = "widens"
     unit: str
@@ -356,6 +353,7 @@ Command = (
     | ResumeRollout
     | HaltRollout
     | AbortRollout
+    | revocation.RevokeGrants
     | AcceptChange
     | WithdrawChange
 )
@@ -394,6 +392,7 @@ NAMES: Final[dict[str, type]] = {
     "rollout_resume": ResumeRollout,
     "rollout_halt": HaltRollout,
     "rollout_abort": AbortRollout,
+    "rollout_revoke": revocation.RevokeGrants,
     "change_accept": AcceptChange,
     "change_withdraw": WithdrawChange,
 }

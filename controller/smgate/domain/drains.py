@@ -26,8 +26,8 @@ from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_drains import Drain
 
 AT_ONCE: Final = ("self_test_failed", "unit_disagreed_here", "fault_in_service")
-"""What went wrong on these very GPUs. `rolled_back_here` is not among them: in logs of before it is
-what a failed build left on the GPUs of every unit that was granted."""
+"""What went wrong on these very GPUs. `rolled_back_here` is not among them: it is what a person took
+back, from the next start on (in logs of before, what a failed build left on GPUs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,9 +137,7 @@ def _count(fleet: Fleet, evidence: KeyEvidence, gpus: GpuSet, one: Unproven) -> 
     if fact.outcome in BAD_OUTCOMES:
         if fact.check in _required_checks(fleet, evidence.sm):
             for uuid in gpus:
-                fleet.gpu_memory.setdefault(
-                    (uuid, evidence.key), ("self_test_failed", one.position)
-                )
+                fleet.remember(uuid, evidence.key, "self_test_failed", one.position)
     else:
         result.passed[fact.check] = one.position
 

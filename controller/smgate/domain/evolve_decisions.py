@@ -17,7 +17,7 @@ from smgate.domain import (
     restoring,
 )
 from smgate.domain.events import Recorded
-from smgate.domain.state import Fleet, Grant
+from smgate.domain.state import TAKEN_BACK_HERE, Fleet, Grant
 from smgate.domain.state_alarms import Episode
 from smgate.domain.state_evidence import WantedCheck
 from smgate.domain.state_rollouts import Wave
@@ -150,9 +150,9 @@ def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) 
     grant = unit.drop_grant(event.kernel_keys)
     for uuid in event.gpu_uuids:
         for key in event.kernel_keys:
-            fleet.gpu_memory.setdefault((uuid, key), (event.code, recorded.position))
-    if event.code == "pinned_off":
-        return  # a person decided for one unit: no sign about the others
+            fleet.remember(uuid, key, event.code, recorded.position)
+    if event.code in ("pinned_off", TAKEN_BACK_HERE):
+        return  # a person decided: no sign about the others
     fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
     if grant is None or grant.rollout is None:
         return
@@ -164,7 +164,7 @@ def _grant_ended(fleet: Fleet, recorded: Recorded, event: decisions.GrantEnded) 
 def _target_faulted(fleet: Fleet, recorded: Recorded, event: decisions.TargetFaulted) -> None:
     for uuid in event.gpu_uuids:
         for key in event.kernel_keys:
-            fleet.gpu_memory.setdefault((uuid, key), ("fault_in_service", recorded.position))
+            fleet.remember(uuid, key, "fault_in_service", recorded.position)
     fleet.bad_signs.append((fleet.led_us(recorded.at_us), event.unit))
 
 
@@ -277,7 +277,7 @@ def _disagreed(fleet: Fleet, recorded: Recorded, event: decisions.UnitDisagreed)
     unit.disagreed_launch_ids = event.launch_ids
     for uuid in event.gpu_uuids:
         for key in event.kernel_keys:
-            fleet.gpu_memory.setdefault((uuid, key), ("unit_disagreed_here", recorded.position))
+            fleet.remember(uuid, key, "unit_disagreed_here", recorded.position)
 
 
 HANDLERS: dict[type, Handler] = {

@@ -319,7 +319,7 @@ def _note_gpu_fault(fleet: Fleet, gpu_uuid: str, position: int) -> None:
         for rank in unit.ranks.values():
             key = readings.rank_key(fleet, rank)
             if key is not None and gpu_uuid in rank.gpu_uuids:
-                fleet.gpu_memory.setdefault((gpu_uuid, key), ("fault_in_service", position))
+                fleet.remember(gpu_uuid, key, "fault_in_service", position)
 
 
 def _bake_interval(fleet: Fleet, recorded: Recorded, fact: BakeInterval) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smgate.domain import evolve_checks, graduation, matching, rulings, takeover, windows
+from smgate.domain import (
+    evolve_checks,
+    graduation,
+    matching,
+    revocation,
+    revoking,
+    rulings,
+    takeover,
+    windows,
+)
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_facts import unit_of
 from smgate.domain.state import IN_SERVICE, Fleet, Grant
@@ -278,4 +287,5 @@ HANDLERS: dict[type, Handler] = {
     rulings.RolloutResumed: _rollout_resumed,
     rulings.RolloutHalted: _rollout_halted,
     rulings.RolloutAborted: _rollout_aborted,
+    revocation.GrantRevoked: revoking.take,
 }

@@ -11,7 +11,7 @@ from typing import Final
 
 from smgate.domain import context, decisions, exposure, readings, rules, rules_end
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet, Grant, Unit
+from smgate.domain.state import TAKEN_BACK_HERE, Fleet, Grant, Unit
 from smgate.domain.state_rollouts import Rollout
 from smgate.domain.values import Pair
 from smgate.domain.waits import SECOND_US
@@ -19,6 +19,8 @@ from smgate.domain.waits import SECOND_US
 OF_OTHER_GPUS: Final = ("pinned_off", "build_failed")
 """What ends a grant and says nothing of the GPUs it ran on: nothing is remembered there, so that a
 failure which turns out to be another node's own bars nobody for good."""
+OF_SOME_GPUS: Final = ("self_test_failed", TAKEN_BACK_HERE)
+"""What is remembered on some of a unit's GPUs: the others are left alone."""
 
 
 def adoptions(fleet: Fleet, units: Sequence[Unit]) -> list[Event]:
@@ -129,7 +131,7 @@ def _ending(ctx: context.Context, grant: Grant) -> tuple[str | None, str]:
     for key in grant.kernel_keys:
         for uuid in ctx.gpu_uuids:
             memory = ctx.fleet.gpu_memory.get((uuid, key))
-            if memory is not None:
+            if memory is not None and ctx.unit.live:  # else when it comes back
                 return memory[0], rules_end.MEMORY_SENTENCES[memory[0]]
         if _failed(ctx.fleet, key):
             return "build_failed", rules_end.failed_sentence(key)
@@ -140,10 +142,10 @@ def _bad_gpus(ctx: context.Context, grant: Grant, code: str) -> tuple[str, ...]:
     """The GPUs that a bad end is remembered on. A failed check was run on some of them, not on all."""
     if code in OF_OTHER_GPUS:
         return ()
-    if code != "self_test_failed":
+    if code not in OF_SOME_GPUS:
         return ctx.gpu_uuids
-    failed = {uuid for uuid, key in ctx.fleet.gpu_memory if key in grant.kernel_keys}
-    return tuple(uuid for uuid in ctx.gpu_uuids if uuid in failed)
+    known = {uuid for uuid, key in ctx.fleet.gpu_memory if key in grant.kernel_keys}
+    return tuple(uuid for uuid in ctx.gpu_uuids if uuid in known)
 
 
 def _fault(

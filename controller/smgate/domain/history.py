@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from smgate.domain import bodies, decisions, facts, keys, rulings, values, why
+from smgate.domain import bodies, decisions, facts, keys, revocation, rulings, values, why
 from smgate.domain.events import Event, Recorded
 from smgate.domain.state import Fleet
 
@@ -19,7 +19,12 @@ OF_A_SERVER: Final = (
     facts.MemoryFallbackCleared,
 )
 """Facts that name a server of their node."""
-HAS_UNITS: Final = (decisions.WaveOpened, decisions.BreakerTripped, decisions.ChangeHeld)
+HAS_UNITS: Final = (
+    decisions.WaveOpened,
+    decisions.BreakerTripped,
+    decisions.ChangeHeld,
+    revocation.GrantRevoked,
+)
 OF_A_LAUNCH: Final = (facts.OverrideApplied, decisions.SelfTestWanted)
 
 

@@ -25,7 +25,7 @@ NEXT_STEPS: Final = {
     "pinned_off": "smgate unit unpin {unit}",
     "known_issue": "Use a build the issue does not match, or smgate issue withdraw {issue}.",
     "self_test_failed": "Look at the failed check: smgate build why {key}; replace the node or the build.",
-    "rolled_back_here": "Use another build on these GPUs; once they are repaired: "
+    "rolled_back_here": "Use another build on these GPUs; once the reason is gone: "
     "smgate unit clear-memory {unit}.",
     "unit_disagreed_here": "Make all ranks start the same image and arguments, then "
     "smgate unit clear-memory {unit}.",

@@ -9,7 +9,7 @@ from typing import Final
 from smgate.domain import keys, upstream
 from smgate.domain.facts import LaunchPlanned
 from smgate.domain.policy import CRASH_LOOP_WINDOW_US
-from smgate.domain.state import Fleet, Grant, Rank, Unit
+from smgate.domain.state import TAKEN_BACK_HERE, Fleet, Grant, Rank, Unit
 from smgate.domain.state_nodes import Instance
 from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model
 
@@ -202,12 +202,27 @@ def hanging(fleet: Fleet, unit: Unit) -> Iterator[Instance]:
 
 
 def remembered(fleet: Fleet, unit: Unit) -> bool:
-    """True if something went wrong before on a GPU of this unit with the kernel key it runs there."""
-    return any(
-        (uuid, rank_key(fleet, rank)) in fleet.gpu_memory
-        for rank in unit.ranks.values()
-        for uuid in rank.gpu_uuids
-    )
+    """True if something went wrong before on a GPU of this unit with the kernel key it runs there.
+
+    What a person took back did not, and a server that runs on may still do so.
+    """
+    return any(code != TAKEN_BACK_HERE for code in _memories(fleet, unit))
+
+
+def barred(fleet: Fleet, unit: Unit) -> bool:
+    """True if the kernel key that a unit launched is not offered on one of its GPUs any more."""
+    return any(True for _ in _memories(fleet, unit))
+
+
+def _memories(fleet: Fleet, unit: Unit) -> Iterator[str]:
+    for rank in unit.ranks.values():
+        key = rank_key(fleet, rank)
+        if key is None:
+            continue
+        for uuid in rank.gpu_uuids:
+            memory = fleet.gpu_memory.get((uuid, key))
+            if memory is not None:
+                yield memory[0]
 
 
 def failures(fleet: Fleet, unit: Unit, kernel_keys: Iterable[str], now_us: int) -> int:

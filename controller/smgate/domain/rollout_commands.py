@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from smgate.domain import commands, plan_check, policy, rulings, takeover
+from smgate.domain import (
+    commands,
+    context,
+    plan_check,
+    policy,
+    revocation,
+    revoking,
+    rules_start,
+    rulings,
+    takeover,
+    unit_commands,
+)
 from smgate.domain.errors import RejectedError
 from smgate.domain.events import Event
-from smgate.domain.state import Fleet
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_rollouts import Rollout
 
 
@@ -169,6 +180,41 @@ def _abort(fleet: Fleet, command: commands.AbortRollout, by: str) -> tuple[Event
     return (rulings.RolloutAborted(rollout=rollout.plan.id, reason=command.reason),)
 
 
+def _revoke(fleet: Fleet, command: revocation.RevokeGrants, by: str) -> tuple[Event, ...]:
+    """Whose grants these are is worked out here; in no phase is it too late."""
+    rollout = find_rollout(fleet, command.rollout)
+    if command.wave is not None and command.wave not in range(len(rollout.waves)):
+        opened = len(rollout.waves)
+        raise RejectedError(
+            code="unknown_wave",
+            message=f"Rollout {rollout.plan.id} has opened {opened} waves, and no wave "
+            f"{command.wave}.",
+            next_step=f"They are counted from 0: smgate rollout get {rollout.plan.id}.",
+        )
+    names: Iterable[str] = fleet.units
+    if command.unit is not None:
+        names = [unit_commands.find_unit(fleet, command.unit).id]
+    if command.wave is not None:
+        members = rollout.waves[command.wave].members
+        names = [name for name in names if name in members]
+    units = tuple(name for name in sorted(names) if _holds(fleet, rollout, fleet.units[name]))
+    if not units:
+        return ()
+    return (
+        revocation.GrantRevoked(
+            units=units, rollout=rollout.plan.id, wave=command.wave, reason=command.reason
+        ),
+    )
+
+
+def _holds(fleet: Fleet, rollout: Rollout, unit: Unit) -> bool:
+    """True if the unit has a grant of this rollout, or one that stands since it completed."""
+    found = revoking.grants(rollout, unit)
+    return any(not grant.standing for grant in found) or (
+        bool(found) and rules_start.covers(rollout, context.of_unit(fleet, unit, fleet.now_us))
+    )
+
+
 Handler = Callable[[Fleet, Any, str], tuple[Event, ...]]
 
 HANDLERS: Final[dict[type, Handler]] = {
@@ -179,4 +225,5 @@ HANDLERS: Final[dict[type, Handler]] = {
     commands.ResumeRollout: _resume,
     commands.HaltRollout: _halt,
     commands.AbortRollout: _abort,
+    revocation.RevokeGrants: _revoke,
 }

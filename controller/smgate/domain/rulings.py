@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
+from smgate.domain.revocation import GrantRevoked
 from smgate.domain.values import Mode
 
 
@@ -390,6 +391,7 @@ Ruling = (
     | RolloutResumed
     | RolloutHalted
     | RolloutAborted
+    | GrantRevoked
     | ChangeAsked
     | ChangeAccepted
     | ChangeWithdrawn

@@ -31,8 +31,10 @@ from smgate.domain.state_restore import Restore
 from smgate.domain.state_rollouts import Rollout
 from smgate.domain.values import GivenFor, Mode, Model
 
-IN_SERVICE: Final = ("fault_in_service", "rolled_back_here", "unit_disagreed_here")
-"""Codes of what servers did on GPUs; what a check found there has another."""
+TAKEN_BACK_HERE: Final = "rolled_back_here"
+"""What a person took back. Nothing went wrong, so whatever does later is remembered in its place."""
+IN_SERVICE: Final = ("fault_in_service", TAKEN_BACK_HERE, "unit_disagreed_here")
+"""Codes of what servers did on GPUs, or people; what a check found there has another."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -309,6 +311,12 @@ class Fleet:
         self.gate_by_architecture = {one.architecture: one for one in gates}
         self.candidate_sms = frozenset(sm for one in gates for sm in one.candidate_sms)
         self.targets = frozenset(one.target for one in gates)
+
+    def remember(self, uuid: str, kernel_key: str, code: str, position: int) -> None:
+        """Keep that something went wrong on a GPU with a kernel key: the first that did stays."""
+        before = self.gpu_memory.get((uuid, kernel_key))
+        if before is None or before[0] == TAKEN_BACK_HERE:
+            self.gpu_memory[uuid, kernel_key] = (code, position)
 
     def waiting_changes(self) -> list[Change]:
         """The changes that wait for a person, the oldest first."""

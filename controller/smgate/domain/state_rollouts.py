@@ -24,6 +24,9 @@ class Wave:
     good: tuple[str, ...] = ()
     """Units with a good outcome when it was judged."""
     bad: set[str] = field(default_factory=set)
+    revoked: set[str] = field(default_factory=set)
+    """Units of which a person took back what they had been granted: it neither passes by them nor
+    waits for them, until that is cleared or they launch another kernel key."""
     late: set[str] = field(default_factory=set)
     """Those of `units` that came while it was open: it does not wait for them."""
     places: dict[str, int] = field(default_factory=dict, compare=False, repr=False)

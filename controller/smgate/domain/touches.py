@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, Final, get_args
 
-from smgate.domain import decisions, facts, proof, rulings
+from smgate.domain import decisions, facts, proof, revocation, revoking, rulings
 from smgate.domain.events import Recorded
 from smgate.domain.state import Fleet, Unit
 
@@ -57,6 +57,12 @@ def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
 def _of_gpus(fleet: Fleet, event: OF_ITS_GPUS) -> set[str]:
     """The unit, and whoever else holds a GPU of which something is remembered."""
     return {event.unit}.union(*(fleet.gpu_units.get(uuid, ()) for uuid in event.gpu_uuids))
+
+
+def _of_revoked(fleet: Fleet, event: revocation.GrantRevoked) -> set[str]:
+    """The units, and whoever else holds a GPU of theirs."""
+    uuids = {uuid for name in event.units for uuid in revoking.gpus(fleet.units[name])}
+    return set(event.units).union(*(fleet.gpu_units.get(uuid, ()) for uuid in uuids))
 
 
 def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
@@ -135,6 +141,7 @@ _CONCERNED: Final[dict[type, _Find]] = {
         get_args(OUTAGE),
         lambda fleet, _, event: {u for n in event.nodes for u in fleet.node_units.get(n, ())},
     ),
+    revocation.GrantRevoked: lambda fleet, _, event: _of_revoked(fleet, event),
     decisions.WaveJoined: lambda _fleet, _recorded, event: set(event.units),
     decisions.SelfTestWanted: lambda fleet, _, event: _of_launch(fleet, event.launch_id),
     # Of a check that did not come: its launch no longer waits for it.

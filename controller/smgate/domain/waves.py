@@ -133,11 +133,19 @@ def _outcome(fleet: Fleet, rollout: Rollout, wave: Wave, name: str) -> Outcome:
         return "fell_back"
     if name in wave.bad:
         return "bad"
-    if unit is None or not unit.live or unit.taken_out:
+    if unit is None or not unit.live or unit.taken_out or revoked(fleet, rollout, wave, name):
         return "gone"
     if _silent(fleet, unit):
         return "silent"
     return "good" if exposure.good(fleet, unit, rollout) else "pending"
+
+
+def revoked(fleet: Fleet, rollout: Rollout, wave: Wave, name: str) -> bool:
+    """True if a person took back what this member had been granted, and it may not be granted again."""
+    if name not in wave.revoked:
+        return False
+    unit = fleet.units[name]
+    return exposure.granted_by(fleet, unit, rollout) is None and readings.barred(fleet, unit)
 
 
 def _silent(fleet: Fleet, unit: Unit) -> bool:

@@ -14,6 +14,7 @@ from smgate.domain import (
     facts,
     fits,
     outcome,
+    revocation,
     rules,
     rules_end,
     rules_start,
@@ -55,6 +56,8 @@ def says(event: Event) -> str:
         case decisions.Granted():
             by = f"rollout {event.rollout}, wave {event.wave}" if event.rollout else "a ruling"
             return f"granted by {by} for kernel key {', '.join(event.kernel_keys)}"
+        case revocation.GrantRevoked():
+            return f"what rollout {event.rollout} granted was taken back: {event.reason}"
         case _:
             return (
                 getattr(event, "reason", None) or getattr(event, "sentence", None) or _plain(event)

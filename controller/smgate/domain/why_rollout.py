@@ -74,6 +74,11 @@ def _wave(fleet: Fleet, rollout: Rollout, wave: Wave) -> Row:
         "bad": list(counted.bad),
         "pending": list(counted.pending),
         "silent": list(counted.silent),
+        "revoked": [
+            name
+            for name in wave.units
+            if waves.revoked(fleet, rollout, wave, name) and name not in counted.bad
+        ],
     }
 
 

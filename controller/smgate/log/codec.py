@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from smgate.domain import decisions, facts, rulings
+from smgate.domain import decisions, facts, revocation, rulings
 from smgate.domain.events import Event, Recorded
 from smgate.log import sharing
 from smgate.log.port import StoredRecord
@@ -66,6 +66,7 @@ NAMES: Final[dict[str, type]] = {
     "rollout_resumed": rulings.RolloutResumed,
     "rollout_halted": rulings.RolloutHalted,
     "rollout_aborted": rulings.RolloutAborted,
+    "grant_revoked": revocation.GrantRevoked,
     "change_asked": rulings.ChangeAsked,
     "change_accepted": rulings.ChangeAccepted,
     "change_withdrawn": rulings.ChangeWithdrawn,

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from smgate.domain import (
     decisions,
-    drain_budget,
     exposure,
     outcome,
     readings,
+    revocation,
     rules,
     rules_start,
     rulings,
@@ -27,12 +27,20 @@ from smgate.domain.policy import Gate
 from smgate.domain.state import Fleet, Rank, Unit
 from smgate.domain.state_restore import UNFINISHED_CODE
 from smgate.log import codec
+from smgate.scenario import drain_invariants
 
 Standing = dict[str, tuple[tuple[str, ...], ...]]
 """Per unit the kernel keys of every grant that stands, the newest first."""
 
 KEEP_RULES: Final = frozenset(
-    {"pinned_off", "self_test_failed", "build_failed", "unit_disagreed_here", "fault_in_service"}
+    {
+        "pinned_off",
+        "self_test_failed",
+        "rolled_back_here",
+        "build_failed",
+        "unit_disagreed_here",
+        "fault_in_service",
+    }
 )
 """All that may ever end a grant. No freeze, breaker, pause, halt, abort, completion or silence."""
 
@@ -41,6 +49,7 @@ GRANTS_MOVE: Final = (
     decisions.GrantEnded,
     rulings.AdoptionDecided,
     rulings.OverrideReleased,
+    revocation.GrantRevoked,
 )
 """The events by which grants come and go, each by name."""
 
@@ -271,45 +280,6 @@ def only_keep_rules_end(fleet: Fleet, event: decisions.GrantEnded) -> str | None
     return None
 
 
-def drained_onto_the_safe_value(fleet: Fleet, event: decisions.DrainOrdered) -> str | None:
-    """A server is restarted off the target, onto the safe value, whole, and by nodes that hear it."""
-    unit = fleet.units[event.unit]
-    told, launch = unit.override, unit.launch
-    if event.unit in fleet.drains or told is None or not exposure.is_safe_value(fleet, told):
-        return f"{event.unit} was drained twice at once, or is not told the safe value"
-    if launch is None or event.launch_ids != launch.launch_ids:
-        return f"{event.unit} was drained for another launch than it runs"
-    if not any(readings.on_target(fleet, one) for one in unit.live_instances()):
-        return f"{event.unit} was drained and does not run the target"
-    ranks = {rank.node for rank in launch.ranks.values()}
-    if not ranks <= set(event.nodes) or any(fleet.nodes[n].silent for n in event.nodes):
-        return f"{event.unit} was drained in part, or by a node that nobody hears"
-    return None
-
-
-def drains_within_the_budget(fleet: Fleet, event: decisions.DrainOrdered) -> str | None:
-    """Never more servers of an SM are down for a drain than the policy allows."""
-    unit, policy = fleet.units[event.unit], fleet.policy
-    sm = exposure.unit_sm(fleet, unit)
-    ordered = [u for u in fleet.drains if exposure.unit_sm(fleet, fleet.units[u]) == sm]
-    if len(ordered) >= policy.max_units_down:
-        return f"{event.unit} is the {len(ordered) + 1}th drain on SM {sm}"
-    if not drain_budget.serves(fleet, unit):
-        return None  # it is down already
-    live = [
-        one
-        for one in fleet.units.values()
-        if one.live and not one.excluded and not one.released
-        if exposure.unit_sm(fleet, one) == sm
-        if any(readings.target_of(fleet, instance) for instance in one.instances.values())
-    ]
-    down = [one for one in live if one.id in ordered or not drain_budget.serves(fleet, one)]
-    left = len(live) - len(down) - 1
-    if len(down) >= policy.max_units_down or left < policy.min_serving_share * len(live):
-        return f"{event.unit} was drained with {len(down)} of {len(live)} down on SM {sm}"
-    return None
-
-
 def two_people(fleet: Fleet, event: rulings.RolloutApproved | rulings.ChangeAccepted) -> str | None:
     """Nobody approves or accepts what they themselves asked for."""
     if isinstance(event, rulings.RolloutApproved):
@@ -337,8 +307,8 @@ OF_EVENTS: Final[tuple[tuple[Check, tuple[type, ...]], ...]] = (
     (by_a_rollout, (decisions.Granted,)),
     (within_the_limits, (decisions.Granted,)),
     (only_keep_rules_end, (decisions.GrantEnded,)),
-    (drained_onto_the_safe_value, (decisions.DrainOrdered,)),
-    (drains_within_the_budget, (decisions.DrainOrdered,)),
+    (drain_invariants.drained_onto_the_safe_value, (decisions.DrainOrdered,)),
+    (drain_invariants.drains_within_the_budget, (decisions.DrainOrdered,)),
     (two_people, (rulings.RolloutApproved, rulings.ChangeAccepted)),
 )
 """Each with the events it speaks of. The fleet is as it was before the event."""

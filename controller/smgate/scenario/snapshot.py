@@ -186,8 +186,8 @@ def _rollout(fleet: Fleet, name: str) -> dict[str, Any]:
 def _wave(fleet: Fleet, rollout: Rollout, wave: Wave) -> dict[str, Any]:
     counted = waves.tally(fleet, rollout, wave)
     result, sentence = waves.verdict(rollout, counted.counts)
-    # What was good when the wave was judged stays so, unless it went bad after all.
-    good = {*counted.good, *wave.good} - set(counted.bad)
+    # What was good when the wave was judged stays so, unless it went bad after all or was taken back.
+    good = {*counted.good, *(set(wave.good) - wave.revoked)} - set(counted.bad)
     return {
         "wave": wave.number,
         "units": list(wave.units),

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from smgate.domain import commands, decider, policy, readings, waits
+from smgate.domain import commands, decider, policy, readings, revocation, waits
 from smgate.domain.policy import KIMI_K3
 from smgate.domain.waits import Wait
 from smgate.scenario.virtual import DAY, HOUR, Actor, Machine, Spec, World
@@ -198,6 +198,10 @@ def _orders(world: World, unit: str) -> list[commands.Command]:
             commands.WithdrawIssue(issue_id="upstream-1", reason="It was another model."),
         ],
         [commands.ReleaseUnit(unit=unit, reason="Handed to another team.")],
+        [
+            revocation.RevokeGrants(rollout=running[0], unit=unit, reason="It answers oddly."),
+            commands.ClearMemory(unit=unit, reason="It was the network."),
+        ],
     ]
     return rng.choice(stories)
 

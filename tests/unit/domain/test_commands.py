@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests import given
 
-from smgate.domain import commands, decider, errors, fleet_asks, policy, rulings
+from smgate.domain import commands, decider, errors, fleet_asks, policy, revocation, rulings
 
 PLAN = policy.RolloutPlan(id="r1", gate=given.GATE, sm="10.7", waves=(policy.Wave(count=1),))
 ISSUE = policy.KnownIssue(id="i", title="t", match={"flashinfer": ("0.7.2",)})
@@ -64,6 +64,7 @@ def every_command():
         "rollout_resume": commands.ResumeRollout(rollout="r1", reason="r"),
         "rollout_halt": commands.HaltRollout(rollout="r1", reason="r"),
         "rollout_abort": commands.AbortRollout(rollout="r1", reason="r"),
+        "rollout_revoke": revocation.RevokeGrants(rollout="r1", reason="r"),
         "change_accept": commands.AcceptChange(change="c1", reason="r"),
         "change_withdraw": commands.WithdrawChange(change="c1", reason="r"),
     }

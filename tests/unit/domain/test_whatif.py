@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests import given
 
-from smgate.domain import evolve, policy, whatif, why
+from smgate.domain import evolve, policy, revocation, whatif, why
 
 
 def tried(fleet, position, **numbers):
@@ -153,3 +153,21 @@ def test_a_policy_that_one_person_published_alone_is_passed_over_and_undoes_noth
     shown = tried(fleet, begun, gather_s=30)
     assert shown["differing"] == []
     assert shown["rulings_passed_over"] == 3  # broken glass, the policy, and the one before again
+
+
+def test_what_a_person_took_back_is_taken_back_on_the_other_course_too():
+    fleet = given.Fleet().enforce().qualified()
+    fleet.node("a", "b")
+    for node in "ab":
+        fleet.launch(node)
+    begun = fleet.state.position
+    fleet.rollout(waves=(policy.Wave(percent=100),))
+    fleet.later(3600)
+    fleet.orders(revocation.RevokeGrants(rollout="r1", unit="a", reason="mine"))
+    fleet.later(3600)
+    fleet.node("z")  # something at the end, to which the two are compared
+    shown = tried(fleet, begun)
+    assert (shown["differing"], shown["then"]) == ([], shown["would"])
+    assert shown["then"]["exposed_unit_hours"] == 1 + 2
+    shown = tried(fleet, begun, exposure_limit_units=1)
+    assert shown["would"]["exposed_unit_hours"] == 2, "one of them, all the while"
