@@ -21,7 +21,7 @@ root=$(CDPATH='' cd -- "$here/../.." && pwd)
 base=$root/.venv-sglang
 case $version in
   "$base_version") target=$base requirements=$here/sglang_requirements.txt ;;
-  0.5.18 | 0.5.19 | 0.5.20 | 0.5.21 | 0.5.22)
+  0.5.17 | 0.5.18 | 0.5.19 | 0.5.20 | 0.5.21 | 0.5.22)
     target=$root/.venv-sglang-$version requirements=$here/sglang_older_requirements.txt
     ;;
   *)

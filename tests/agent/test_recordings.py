@@ -108,8 +108,15 @@ def open_node(tmp_path):
 
 
 EXPECTED = {
+    "0.5.17-bf16-ep32.json": ("auto", 32, 183.5),
+    "0.5.17-marlin.json": ("marlin", 8, 183.0),
     "0.5.18-marlin.json": ("marlin", 8, 183.0),
     "0.5.18-target.json": ("flashinfer_mxfp4", 8, 183.0),
+    **{
+        f"0.5.{patch}-{name}.json": (runner, 8, 183.0)
+        for patch in (19, 20, 21, 22)
+        for name, runner in (("marlin", "marlin"), ("target", "flashinfer_mxfp4"))
+    },
     "0.5.23-bf16-ep32.json": ("auto", 32, 183.5),
     "0.5.23-marlin.json": ("marlin", 8, 183.0),
     "0.5.23-target.json": ("flashinfer_mxfp4", 8, 183.0),
@@ -132,9 +139,17 @@ def test_a_recorded_body_is_read(path):
 OOM = {"died": True, "upcast_ran_out_of_memory": True, "loaded": False, "architecture": None}
 LOADED = {"loaded": True, "died": False, "architecture": K3, "weight_bytes": 183 * units.GIB}
 LIVES = {
+    "0.5.17-bf16-ep32.log": (
+        "auto",
+        LOADED | {"ready": True, "weight_bytes": 183.5 * units.GIB},
+    ),
     "0.5.18-marlin.log": ("marlin", LOADED | {"ready": True}),
     "0.5.18-oom.log": ("auto", OOM),
     "0.5.18-target.log": ("flashinfer_mxfp4", LOADED | {"ready": True}),
+    **{
+        f"0.5.{patch}-target.log": ("flashinfer_mxfp4", LOADED | {"ready": True})
+        for patch in (19, 20, 21, 22)
+    },
     "0.5.23-bf16-ep32.log": (
         "auto",
         LOADED | {"ready": True, "weight_bytes": 183.5 * units.GIB},
@@ -230,7 +245,11 @@ def test_an_upcast_that_runs_out_of_memory_is_told_before_and_after(open_node, v
 
 
 @pytest.mark.parametrize(
-    "server", ["0.5.18-marlin", "0.5.18-target", "0.5.23-marlin", "0.5.23-target"]
+    "server",
+    [
+        *("0.5.18-marlin", "0.5.18-target", "0.5.19-target", "0.5.20-target"),
+        *("0.5.21-target", "0.5.22-target", "0.5.23-marlin", "0.5.23-target"),
+    ],
 )
 def test_a_packed_server_raises_nothing_at_any_moment(open_node, sglang_server, server):
     sglang_server.route("/health", status=503)

@@ -19,17 +19,19 @@ WORKER = Path(__file__).with_name("worker.py")
 FIXTURES = ROOT / "tests" / "fixtures" / "sglang"
 BASE_VERSION = "0.5.23"
 OLDER = ("0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22")
+RECORDED = ("0.5.17", *OLDER)
+"""The agent reads what 0.5.17 says as well; nothing is claimed of what it resolves."""
 
 
-def asked_for(environment):
-    """The older versions that this run was asked to cover."""
+def asked_for(environment, versions=OLDER):
+    """Of these older versions those that this run was asked to cover."""
     wanted = set(environment.get("SMGATE_TEST_SGLANG", "").split())
-    unknown = wanted - set(OLDER)
+    unknown = wanted - set(RECORDED)
     if unknown:
         raise pytest.UsageError(f"SMGATE_TEST_SGLANG names no older version: {sorted(unknown)}")
     if environment.get("SMGATE_TEST_ALL", "") not in ("", "0"):
         wanted.add("0.5.18")
-    return tuple(version for version in OLDER if version in wanted)
+    return tuple(version for version in versions if version in wanted)
 
 
 def require_env(version):
@@ -102,13 +104,19 @@ def old_sglang(request, tmp_path_factory):
     worker.close()
 
 
+@pytest.fixture(params=RECORDED)
+def recorded_older(request):
+    """A version of which there are recordings, and its interpreter."""
+    return request.param, require_env(request.param)
+
+
 def pytest_collection_modifyitems(config, items):
-    wanted = asked_for(os.environ)
+    wanted = asked_for(os.environ, RECORDED)
     dropped = [
         item
         for item in items
-        if "old_sglang" in getattr(item, "fixturenames", ())
-        and item.callspec.params["old_sglang"] not in wanted
+        for name in ("old_sglang", "recorded_older")
+        if name in getattr(item, "fixturenames", ()) and item.callspec.params[name] not in wanted
     ]
     if dropped:
         config.hook.pytest_deselected(items=dropped)

@@ -3,6 +3,7 @@
     .venv-sglang/bin/python tests/sglang/record_fixtures.py [FOLDER]
     .venv-sglang-0.5.18/bin/python tests/sglang/record_fixtures.py [FOLDER]
 
+and so for each version from 0.5.17 on, in the environment that `ops/dev/sglang_env.sh VERSION` makes.
 Each interpreter writes the files of its own SGLang version. `test_fixtures.py` records them again
 and compares. What each file shows stands in the README beside them.
 """
@@ -19,6 +20,7 @@ os.environ["TZ"] = "UTC"
 os.environ.setdefault("COLUMNS", "200")
 worker_stubs.install()
 
+import record_answers
 import record_parts
 import worker_ops
 from sglang.version import __version__
@@ -41,13 +43,11 @@ EP32_BF16 = {
     "token_capacity": 2191360,
     "graph": {"decode": 2.346, "prefill": 0.761},
 }
-INIT = {
-    "0.5.18": (
-        "Init torch distributed begin.",
-        "Init torch distributed ends. elapsed=13.08 s, mem usage=1.20 GB",
-    ),
-    "0.5.23": ("Init parallel begin.", "Init parallel ends. elapsed=13.08 s"),
-}
+INIT_UP_TO_0_5_20 = (
+    "Init torch distributed begin.",
+    "Init torch distributed ends. elapsed=13.08 s, mem usage=1.20 GB",
+)
+INIT = ("Init parallel begin.", "Init parallel ends. elapsed=13.08 s")
 FOLLOWER_READY = "Dummy health check server started in background thread at 0.0.0.0:30000"
 READY = "The server is fired up and ready to roll!"
 
@@ -65,7 +65,8 @@ def started(log, found, *, ranks=range(8)):
         log.say(8, line)
     log.say(9, f"server_args={record_parts.arguments_for_logging(found.resolved)}")
     log.say(21, "Using default HuggingFace chat template with detected content format: openai")
-    begin, end = INIT[__version__]
+    older = __version__ in ("0.5.17", "0.5.18", "0.5.19", "0.5.20")
+    begin, end = INIT_UP_TO_0_5_20 if older else INIT
     for rank in ranks:
         log.say(44, begin, prefix=f" TP{rank}")
     for rank in ranks:
@@ -137,19 +138,23 @@ class Recorder:
         self.written.append(name)
 
     def info(self, name, arguments, memory):
-        body = record_parts.server_info(arguments, memory)
+        body = record_answers.server_info(arguments, memory)
         self.write(f"server_info/{name}.json", json.dumps(body))
 
     def http(self, name, found, memory):
         """A server that came up: its log, the same as containerd keeps it, and what it answers."""
+        log = self.served(name, found, memory)
+        self.write(f"logs/{name}.cri.log", log.cri())
+
+    def served(self, name, found, memory):
         log = record_parts.Log(found.resolved)
         started(log, found)
         loaded(log, memory)
-        chunk = worker_ops._resolved(found.resolved)["chunked_prefill_size"]
+        chunk = worker_ops.resolved_values(found.resolved)["chunked_prefill_size"]
         served(log, memory, chunk=chunk)
         self.write(f"logs/{name}.log", log.text())
-        self.write(f"logs/{name}.cri.log", log.cri())
         self.info(name, found.resolved, memory)
+        return log
 
     def out_of_memory(self, name, found, *, sm, torch_cuda):
         log = record_parts.Log(found.resolved)
@@ -183,6 +188,10 @@ class Recorder:
 
 
 TP8 = ("--tp-size", "8")
+EP32 = (
+    *("--tp-size", "32", "--ep-size", "32", "--nnodes", "4", "--node-rank", "0"),
+    *("--dist-init-addr", "k3-b-0.k3-b:20000"),
+)
 TWO_NODES = ("--tp-size", "16", "--nnodes", "2", "--dist-init-addr", "k3-a-0.k3-a:20000")
 
 
@@ -202,12 +211,8 @@ def record_new(recorder):
         recorder.out_of_memory(
             "0.5.23-oom", record_parts.launch(model=odd, flags=TP8, **rubin), **rubin
         )
-        spread = (
-            *("--tp-size", "32", "--ep-size", "32", "--nnodes", "4", "--node-rank", "0"),
-            *("--dist-init-addr", "k3-b-0.k3-b:20000"),
-        )
         recorder.http(
-            "0.5.23-bf16-ep32", record_parts.launch(model=odd, flags=spread, **rubin), EP32_BF16
+            "0.5.23-bf16-ep32", record_parts.launch(model=odd, flags=EP32, **rubin), EP32_BF16
         )
 
 
@@ -221,7 +226,36 @@ def record_0_5_18(recorder):
         recorder.http("0.5.18-marlin", record_parts.launch(flags=safe, **rubin), TP8_PACKED)
 
 
-RECORDED = {"0.5.23": record_new, "0.5.18": record_0_5_18}
+def record_marlin(recorder):
+    safe = (*TP8, "--moe-runner-backend", "marlin")
+    found = record_parts.launch(flags=safe, sm="10.7", torch_cuda="13.0")
+    recorder.info(f"{__version__}-marlin", found.resolved, TP8_PACKED)
+
+
+def record_between(recorder):
+    with record_parts.model_folder(record_parts.MODEL, k3()):
+        found = record_parts.launch(flags=TP8, sm="10.7", torch_cuda="13.0")
+        recorder.served(f"{__version__}-target", found, TP8_PACKED)
+        record_marlin(recorder)
+
+
+def record_0_5_17(recorder):
+    """The target needs a pool of cubins there that this machine has not."""
+    with record_parts.model_folder(record_parts.MODEL, k3()):
+        found = record_parts.launch(flags=EP32, sm="10.7", torch_cuda="13.0")
+        recorder.served(f"{__version__}-bf16-ep32", found, EP32_BF16)
+        record_marlin(recorder)
+
+
+RECORDED = {
+    "0.5.17": record_0_5_17,
+    "0.5.18": record_0_5_18,
+    "0.5.19": record_between,
+    "0.5.20": record_between,
+    "0.5.21": record_between,
+    "0.5.22": record_between,
+    "0.5.23": record_new,
+}
 
 
 def main(folder=FIXTURES):
@@ -229,7 +263,7 @@ def main(folder=FIXTURES):
     if record is None:
         print(f"nothing is recorded of SGLang {__version__}", file=sys.stderr)
         return 2
-    recorder = Recorder(Path(folder))
+    recorder = Recorder(Path(folder).resolve())
     record(recorder)
     print("\n".join(recorder.written))
     return 0

@@ -1,4 +1,4 @@
-"""The pieces of a recorded server: a launch as SGLang resolves it, what it answers and what it logs.
+"""The pieces of a recorded server: a launch as SGLang resolves it, and what it logs.
 
 Used by record_fixtures.py, in SGLang's interpreter. What is SGLang's own output here and what is a
 line quoted from its source stands in tests/fixtures/sglang/README.md.
@@ -12,18 +12,13 @@ import shutil
 import tempfile
 import time
 import traceback
-import types
 from pathlib import Path
 
 import torch
 import worker_machine
 import worker_ops
 import worker_stubs
-from sglang.srt.managers.scheduler_components import memory_usage
-from sglang.srt.runtime_context import get_context, publish
 from sglang.srt.utils import common
-from sglang.srt.utils.msgspec_utils import msgspec_to_builtins
-from sglang.version import __version__
 
 try:
     from sglang.srt.sampling.watermarking.core import redact_watermark_secrets
@@ -34,7 +29,6 @@ except ImportError:
 
 
 STARTED_AT = 1796040000.0  # 2026-11-30 12:00:00 UTC
-STARTUP_TIME_S = 912.4
 INSTALLED = "/usr/local/lib/python3.12/dist-packages/"
 
 SECRETS = (
@@ -111,84 +105,6 @@ def arguments_for_logging(arguments):
     if hasattr(arguments, "resolved_dict"):
         return str(redact_watermark_secrets(arguments.resolved_dict()))
     return repr(arguments)
-
-
-def server_info(arguments, memory):
-    """The body of GET /server_info, put together as this version's http_server.py does."""
-    publish(arguments, role="tokenizer")
-    scheduler_info = {
-        "status": "ready",
-        "max_total_num_tokens": memory["token_capacity"],
-        "max_req_input_len": 262138,
-        "startup_time": STARTUP_TIME_S,
-    }
-    state = _internal_state(memory)
-    if hasattr(common, "build_server_info"):
-        scheduler_info["hicache_object_layout"] = None
-        body = {
-            **common.build_server_info(arguments, scheduler_info),
-            "startup_time": STARTUP_TIME_S,
-            "internal_states": [state],
-            "version": __version__,
-            "frontend": "python",
-        }
-    else:
-        body = {
-            **dataclasses.asdict(arguments),
-            **scheduler_info,
-            "startup_time": STARTUP_TIME_S,
-            "internal_states": [state],
-            "version": __version__,
-            "kv_events": arguments.describe_kv_events_publisher(),
-        }
-    return msgspec_to_builtins(redact_watermark_secrets(body))
-
-
-def _internal_state(memory):
-    try:
-        from sglang.srt.managers.scheduler_components import internal_state
-    except ImportError:
-        # A method of Scheduler then; its lines are these.
-        state = get_context().resolved_server_args_dict()
-        state["last_gen_throughput"] = 412.7
-        state["memory_usage"] = _memory_usage(memory)
-        state["startup_time"] = STARTUP_TIME_S
-        state["effective_max_running_requests_per_dp"] = 64
-        state.pop("model_config", None)
-        state.pop("custom_sigquit_handler", None)
-        return msgspec_to_builtins(state)
-    named = types.SimpleNamespace
-    pool = named(mem_usage=memory["kvcache"])
-    scheduler = named(
-        startup_time=STARTUP_TIME_S,
-        max_running_requests=64,
-        metrics_reporter=named(last_gen_throughput=412.7),
-        draft_worker=None,
-        tp_worker=named(
-            model_runner=named(weight_load_mem_usage=memory["weight"]),
-            graph_memory_usage=memory["graph"],
-        ),
-        token_to_kv_pool_allocator=named(get_kvcache=lambda: pool),
-        startup_available_gpu_memory_gb=memory["startup_available"],
-        max_total_num_tokens=memory["token_capacity"],
-        swa_tokens_per_layer=None,
-        spec_algorithm=named(is_none=lambda: True),
-        rust_server=None,
-    )
-    controller = internal_state.SchedulerInternalStateController(scheduler, record_step_time=False)
-    return controller.get_internal_state(None).internal_state
-
-
-def _memory_usage(memory):
-    return memory_usage.build_memory_usage(
-        weight_gb=memory["weight"],
-        kv_cache_gb=memory["kvcache"],
-        startup_available_gb=memory["startup_available"],
-        token_capacity=memory["token_capacity"],
-        token_capacity_swa=None,
-        target_graph_memory_usage=memory["graph"],
-        draft_graph_memory_usage=None,
-    )
 
 
 class Log:

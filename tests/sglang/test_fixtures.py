@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+VERSIONS = ("0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
 SECRETS = ("sk-PLANTED-api-key-0001", "sk-PLANTED-admin-key-0002", "PLANTED-tls-password-0003")
 
 
@@ -37,24 +38,22 @@ def test_sglang_writes_the_recorded_bytes_again(sglang, fixtures_folder, record_
 
 @pytest.mark.sglang
 def test_older_sglang_writes_the_recorded_bytes_again(
-    old_sglang, fixtures_folder, record_script, tmp_path
+    recorded_older, fixtures_folder, record_script, tmp_path
 ):
-    if old_sglang.version != "0.5.18":
-        assert recorded(fixtures_folder, old_sglang.version) == {}
-        return
-    record_again(old_sglang.python, record_script, tmp_path)
-    assert recorded(tmp_path, old_sglang.version) == recorded(fixtures_folder, old_sglang.version)
+    version, python = recorded_older
+    record_again(python, record_script, tmp_path)
+    assert recorded(tmp_path, version) == recorded(fixtures_folder, version)
 
 
 def test_the_page_names_every_recorded_file(fixtures_folder):
     page = (fixtures_folder / "README.md").read_text()
     named = set(re.findall(r"`((?:logs|server_info)/[^`*]+)`", page))
-    there = set(recorded(fixtures_folder, "0.5.23")) | set(recorded(fixtures_folder, "0.5.18"))
+    there = {name for version in VERSIONS for name in recorded(fixtures_folder, version)}
     assert named == {name for name in there if not name.endswith(".cri.log")}
 
 
 def test_every_secret_was_planted_in_every_file(fixtures_folder):
-    for version in ("0.5.23", "0.5.18"):
+    for version in VERSIONS:
         for name, content in recorded(fixtures_folder, version).items():
             joined = join_cri(content) if name.endswith(".cri.log") else content
             missing = [secret for secret in SECRETS if secret.encode() not in joined]
@@ -82,23 +81,34 @@ def test_0_5_23_s_arguments_do_not_fit_one_part(fixtures_folder):
 
 
 def test_no_recording_carries_a_path_of_the_machine_it_was_made_on(fixtures_folder):
-    for version in ("0.5.23", "0.5.18"):
+    for version in VERSIONS:
         for name, content in recorded(fixtures_folder, version).items():
             assert not re.search(rb"/(?:work|root|tmp|home)/|\.venv", content), name
 
 
-def test_a_body_is_what_a_server_of_that_version_answers(fixtures_folder):
-    for version, runners in (
-        ("0.5.23", {"auto", "marlin", "flashinfer_mxfp4"}),
-        ("0.5.18", {"marlin", "flashinfer_mxfp4"}),
-    ):
-        bodies = [
-            json.loads(content)
-            for name, content in recorded(fixtures_folder, version).items()
-            if name.startswith("server_info/")
-        ]
-        assert {body["version"] for body in bodies} == {version}
-        assert {body["moe_runner_backend"] for body in bodies} == runners
+RUNNERS = {
+    "0.5.17": {"auto", "marlin"},
+    "0.5.18": {"marlin", "flashinfer_mxfp4"},
+    "0.5.23": {"auto", "marlin", "flashinfer_mxfp4"},
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_body_is_what_a_server_of_that_version_answers(fixtures_folder, version):
+    bodies = [
+        json.loads(content)
+        for name, content in recorded(fixtures_folder, version).items()
+        if name.startswith("server_info/")
+    ]
+    assert {body["version"] for body in bodies} == {version}
+    between = {"marlin", "flashinfer_mxfp4"}
+    assert {body["moe_runner_backend"] for body in bodies} == RUNNERS.get(version, between)
+    for body in bodies:
+        (state,) = body["internal_states"]
+        # The launcher's own words since 0.5.20, keys and all; the world's size since 0.5.19.
+        assert ("launch_command" in body) == (version >= "0.5.20")
+        assert ("world_size" in state) == (version >= "0.5.19")
+        assert state["moe_runner_backend"] == body["moe_runner_backend"]
 
 
 def join_cri(content):

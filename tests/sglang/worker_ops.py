@@ -76,7 +76,7 @@ def _environment(extra):
         os.environ.update(before)
 
 
-def _resolved(arguments):
+def resolved_values(arguments):
     """The resolved values, from wherever this version keeps them."""
     if hasattr(arguments, "resolved_dict"):
         return arguments.resolved_dict()
@@ -112,7 +112,7 @@ def _parsed_and_resolved(argv, said):
             arguments.resolve_once()
     except Exception as error:
         return {"error": _told(error, "resolve")}
-    values = _resolved(arguments)
+    values = resolved_values(arguments)
     return {
         "runner": values["moe_runner_backend"],
         "a2a": values["moe_a2a_backend"],
