@@ -13,7 +13,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-launch \
+	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-launch hammer \
 	walk search ci clean
 
 help: ## Show this list
@@ -80,6 +80,11 @@ bench-log: ## What the log writes and reads beside the eventsourcing library, as
 
 bench-launch: setup ## What the launch gate adds to a start, as JSON lines (BENCH_RUNS=15)
 	@PYTHONPATH=. $(BIN)/python -m tests.bench.launch
+
+hammer: ## Writers and readers of the log killed again and again, and a judge (HAMMER_S=600)
+	@sh ops/dev/venv.sh .venv-bench controller,postgres,test,bench
+	@PYTHONPATH=. .venv-bench/bin/python -m tests.hammer.run sqlite postgres \
+		--seconds $(or $(HAMMER_S),600)
 
 walk: setup ## Play fleets seed after seed until an invariant breaks (SEED=1 NODES=40 DAYS=30)
 	@mkdir -p .cache; seed=$(or $(SEED),1); while $(BIN)/smgate simulate fleet --seed $$seed --quiet \

@@ -1,0 +1,43 @@
+"""Writers and readers killed at random moments, for a few seconds; `make hammer` goes on longer."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from tests.hammer import run
+
+from smgate.log import open as log_open
+
+SECONDS = 4
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_nothing_is_lost_doubled_or_skipped_by_anybody(
+    kind: str, request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> None:
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path / 'log.db'}"
+        log_open.upgrade(url)
+    else:
+        url = request.getfixturevalue("postgres_url")
+    found = run.hammer(url, tmp_path, seconds=SECONDS, seed=7)
+    assert found["ok"], found
+    assert found["kills"] > 1
+    assert found["stored"] >= found["acknowledged"] > 100
+    judges_its_readers(url, tmp_path)
+
+
+def judges_its_readers(url: str, folder: pathlib.Path) -> None:
+    """What judges must itself be able to fail."""
+    writers = [run.Part("writer", f"w{n}", url, folder / f"w{n}") for n in range(run.WRITERS)]
+    readers = [run.Part("reader", f"r{n}", url, folder / f"r{n}") for n in range(run.READERS)]
+    first, second = (part.notes.read_text().splitlines() for part in readers)
+    readers[0].notes.write_text("\n".join([*first[:5], *first[6:]]))
+    second[7], second[8] = second[8], second[7]
+    readers[1].notes.write_text("\n".join(second))
+    found = run.judge(url, writers, readers, folder)
+    assert found["readers_that_saw_otherwise"] == ["r0", "r1"]
+    assert not found["ok"]
+    writers[0].notes.write_text(f"ack nobody 1 1 {'0' * 64}\n")
+    assert len(run.judge(url, writers, [], folder)["lost"]) == 1
