@@ -71,11 +71,13 @@ class Deliverer:
         outbox_: outbox.Outbox,
         jitter: Callable[[], float],
         stop: threading.Event,
+        keep: Callable[[facts.ChainHead], object] = lambda _: None,
     ) -> None:
         self._link = link
         self._outbox = outbox_
         self._jitter = jitter
         self._stop = stop
+        self._keep = keep
         self._limit = base.BATCH_FACTS_MAX
         self._rewound = False
 
@@ -136,6 +138,7 @@ class Deliverer:
             self._link.failed("acknowledgement_malformed", reachable=False)
             return True, True
         self._outbox.acknowledge(outbox_id=outbox_id, through=acknowledgement.acknowledged_through)
+        self._keep(acknowledgement.head)
         self._rewound = False
         self._limit = min(base.BATCH_FACTS_MAX, self._limit * 2)
         self._link.reached()

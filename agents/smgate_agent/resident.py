@@ -36,6 +36,7 @@ from smgate_agent import (
     nvml,
     outbox,
     watch,
+    witness,
 )
 
 log = logging.getLogger(__name__)
@@ -226,17 +227,16 @@ class Resident:
             self._socket = None
 
     def _connect(self, credential: identity.Credential) -> None:
-        self._credential = credential
+        edges, self._credential = self._edges, credential
         self._talk_stop = stop = threading.Event()
-        holder = directive_poll.Holder(
-            self._state_dir, credential=credential, verify=self._edges.verify
-        )
+        holder = directive_poll.Holder(self._state_dir, credential=credential, verify=edges.verify)
         self._holder = holder
         deliverer = delivery.Deliverer(
             link=self._link("facts", credential),
             outbox_=self.outbox,
             jitter=self._edges.jitter,
             stop=stop,
+            keep=witness.Witness(self._state_dir, clock_=edges.clock).keep,
         )
         poller = directive_poll.Poller(
             link=self._link("directive", credential),

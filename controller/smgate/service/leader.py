@@ -285,5 +285,12 @@ class Leader:
                 actor=records.CONTROLLER,
                 at_us=now_us,
             )
-            self._store.append(made, writer=self._holder, epoch=term.epoch)
+            head = self._store.append(made, writer=self._holder, epoch=term.epoch).head
+            for event in part:
+                if isinstance(event, decisions.EpisodeOpened):
+                    log.warning(
+                        "Alarm %s on SM %s: %s Log head %d:%s",
+                        *(event.cause, event.sm, event.sentence),
+                        *(head.position, head.chain.hex()),
+                    )
             term.version += len(part)

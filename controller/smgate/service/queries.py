@@ -60,7 +60,11 @@ class Queries:
         self._project()
         position, listed = self._views.rows(view)
         heard = self._heard.read() if view in ("nodes", "units") else {}
-        return _listing([_overlaid(view, row, heard) for row in listed], position)
+        told = _listing([_overlaid(view, row, heard) for row in listed], position)
+        if view == "alarms":  # They are sent on, and kept where nobody can rewrite them.
+            head = self._store.head()
+            told["head"] = {"position": head.position, "chain": head.chain.hex()}
+        return told
 
     def row(self, view: str, key: str, *, kind: str) -> Row:
         """One row of a view, caught up.
