@@ -108,7 +108,14 @@ HISTORY = [
 NO_MARK = {"gap_noticed", "rules_changed"}
 """The one closes a gap that this story never opened, the other ends what was never held."""
 
-BOOKKEEPING = ("position", "now_us", "events_total", "touched", "world_position")
+BOOKKEEPING = (
+    "position",
+    "now_us",
+    "events_total",
+    "touched",
+    "touched_nodes",
+    "world_position",
+)
 
 
 def parts(path):
