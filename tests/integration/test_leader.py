@@ -247,8 +247,9 @@ def test_two_processes_that_race_to_lead_leave_a_whole_log_with_rising_epochs(
 
 
 def test_the_thread_leads_wakes_on_facts_and_hands_the_lease_over_when_stopped(
-    bench: cb.Bench, standby: services.Service
+    bench: cb.Bench, standby: services.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(services, "SNAPSHOT_LEAST", 1)
     bench.service.leader.hand_over()
     errors: list[Exception] = []
     running = services.Background(standby, on_error=errors.append)
@@ -262,6 +263,8 @@ def test_the_thread_leads_wakes_on_facts_and_hands_the_lease_over_when_stopped(
         running.stop(timeout_s=10)
     assert not errors
     assert bench.service.store.acquire_lease(leader.LEASE, holder="next", ttl_s=1) is not None
+    [kept] = bench.service.store.snapshots()
+    assert kept.position == standby.folder.position > 0
 
 
 def _until(happened: Callable[[], bool]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import pickle
 import random
 from dataclasses import replace
 
 from smgate.domain import decisions, evolve, planner, rulings, state, whatif
-from smgate.log import codec
+from smgate.log import codec, graph
 from smgate.scenario import watch
 
 SENSED = (
@@ -63,7 +62,7 @@ def replays(history, now_us):
     from_snapshots = state.Fleet()
     for one in history:
         if cuts.random() < 0.1:
-            from_snapshots = pickle.loads(pickle.dumps(from_snapshots))
+            from_snapshots = from_its_bytes(from_snapshots)
         evolve.evolve(from_snapshots, one)
     assert from_snapshots == whole
     stored = state.Fleet()
@@ -77,6 +76,18 @@ def replays(history, now_us):
     assert planner.plan(turned, now_us) == plan
     assert planner.plan(from_snapshots, now_us) == plan
     assert planner.plan(with_maps_turned(copy.deepcopy(whole)), now_us) == plan
+
+
+STATES = graph.Codec(state.Fleet)
+
+
+def from_its_bytes(fleet):
+    """What a snapshot gives back: the same state, and so the same bytes."""
+    written = STATES.encode(fleet)
+    read = STATES.decode(written)
+    assert read == fleet
+    assert STATES.encode(read) == written
+    return read
 
 
 def with_maps_turned(value):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests import given
+from tests.property import histories
 
 from smgate.domain import commands, revocation
 from smgate.scenario import invariants
@@ -33,7 +32,7 @@ class More(RuleBasedStateMachine):
 
     @rule()
     def go_on_from_a_snapshot(self):
-        self.fleet.state = pickle.loads(pickle.dumps(self.fleet.state))
+        self.fleet.state = histories.from_its_bytes(self.fleet.state)
 
     @precondition(lambda self: self.timers())
     @rule()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import threading
 from typing import TYPE_CHECKING, Final
 
-from smgate.log import batch, chain, group, port
+from smgate.log import batch, chain, group, port, port_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ class MemoryStore:
         self._places: Final[dict[batch.Key, int]] = {}
         self._streams: Final[dict[str, list[int]]] = {}
         self._leases: Final[dict[str, port.Lease]] = {}
+        self._snapshots: Final[dict[int, port_snapshots.Snapshot]] = {}
         self._head = port.Head(
             position=0,
             chain=chain.GENESIS,
@@ -216,6 +218,35 @@ class MemoryStore:
                 return 0
             last = self._batches[end - 1]
             return last.first_position + last.count - 1
+
+    def chain_at(self, position: int) -> bytes | None:
+        """See `port.Store.chain_at`."""
+        with self._lock:
+            if position == 0:
+                return chain.GENESIS
+            end = bisect.bisect_right(self._batches, position, key=lambda one: one.first_position)
+            found = self._batches[end - 1] if end else None
+            return found.chain if found and found.last_position == position else None
+
+    def keep_snapshot(self, snapshot: port_snapshots.Snapshot, *, most: int) -> None:
+        """See `port_snapshots.Snapshots`."""
+        with self._lock:
+            self._snapshots[snapshot.position] = snapshot
+            stay = sorted(place for place in self._snapshots if place <= snapshot.position)[-most:]
+            for place in self._snapshots.keys() - set(stay):
+                del self._snapshots[place]
+
+    def snapshots(self) -> list[port_snapshots.Snapshot]:
+        """See `port_snapshots.Snapshots`."""
+        with self._lock:
+            newest = sorted(self._snapshots.values(), key=lambda one: one.position, reverse=True)
+            return [dataclasses.replace(one, data=b"") for one in newest]
+
+    def snapshot_data(self, position: int) -> bytes | None:
+        """See `port_snapshots.Snapshots`."""
+        with self._lock:
+            found = self._snapshots.get(position)
+            return None if found is None else found.data
 
     def close(self) -> None:
         """See `port.Store.close`. There is nothing to let go of."""

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from smgate.log import port_snapshots
+
 if TYPE_CHECKING:
     from smgate.log import batch
 
@@ -67,6 +69,11 @@ class Batch:
     chain: bytes
     recorded_at_us: int
     writer: str
+
+    @property
+    def last_position(self) -> int:
+        """Where it ends."""
+        return self.first_position + self.count - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +283,7 @@ class LogNotReadyError(LogError):
         super().__init__(f"{detail} Run `smgate db upgrade`.")
 
 
-class Store(Protocol):
+class Store(port_snapshots.Snapshots, Protocol):
     """One append-only log. Thread-safe and synchronous; every call is one short transaction."""
 
     above: frozenset[tuple[str, int]]
@@ -362,6 +369,10 @@ class Store(Protocol):
 
     def position_at(self, *, recorded_at_us: int) -> int:
         """The last position recorded at or before that time; 0 if there is none."""
+        ...
+
+    def chain_at(self, position: int) -> bytes | None:
+        """The chain after the batch that ends at a position; None if none ends there."""
         ...
 
     def close(self) -> None:

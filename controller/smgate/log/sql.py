@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from smgate.log import batch, group, port, tables
+from smgate.log import batch, chain, group, port, snapshot_rows, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,12 @@ READ_BATCHES: Final = (
 STREAM_VERSION: Final = sa.select(sa.func.max(_EVENT.version)).where(
     _EVENT.stream == sa.bindparam("stream")
 )
+CHAIN_AT: Final = (
+    sa.select(_BATCH.chain, _BATCH.first_position + _BATCH.count - 1)
+    .where(_BATCH.first_position <= sa.bindparam("position"))
+    .order_by(_BATCH.first_position.desc())
+    .limit(1)
+)
 POSITION_AT: Final = (
     sa.select(_BATCH.first_position + _BATCH.count - 1)
     .where(_BATCH.recorded_at_us <= sa.bindparam("at"))
@@ -84,11 +90,11 @@ _ENSURE_LEASE: Final = sa.text(
 )
 
 
-class SqlStore(abc.ABC):
+class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
     """The reads, leases and epochs of a log in SQL. `database` serves the other tables too."""
 
     def __init__(self, database: database.Database) -> None:
-        self.database: Final = database
+        super().__init__(database)
         self.above: frozenset[tuple[str, int]] = frozenset()
 
     def append(
@@ -158,6 +164,14 @@ class SqlStore(abc.ABC):
         """See `port.Store.position_at`."""
         with self.database.statement() as connection:
             return int(connection.execute(POSITION_AT, {"at": recorded_at_us}).scalar() or 0)
+
+    def chain_at(self, position: int) -> bytes | None:
+        """See `port.Store.chain_at`."""
+        if position == 0:
+            return chain.GENESIS
+        with self.database.statement() as connection:
+            row = connection.execute(CHAIN_AT, {"position": position}).first()
+        return bytes(row[0]) if row is not None and row[1] == position else None
 
     def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
         """See `port.Store.take_epoch`."""

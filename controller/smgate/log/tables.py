@@ -80,6 +80,17 @@ LOG_FORMAT = sa.Table(
     sqlite_strict=True,
 )
 
+SNAPSHOT = sa.Table(
+    "snapshot",
+    METADATA,
+    sa.Column("position", BIG, primary_key=True, autoincrement=False),
+    sa.Column("chain", sa.LargeBinary, nullable=False),
+    sa.Column("fold_version", sa.Text, nullable=False),
+    sa.Column("created_at_us", BIG, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+
 LEASE = sa.Table(
     "lease",
     METADATA,

@@ -37,29 +37,29 @@ class Page:
     drains: dict[str, tuple[decisions.DrainOrdered, int]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class Book:
     """Pages of all nodes. Written by one fold; a generation may be read without its lock."""
 
-    def __init__(self) -> None:
-        self._pages: Final[dict[str, Page]] = {}
-        self._unit_nodes: Final[dict[str, tuple[str, ...]]] = {}
-        self._drain_nodes: Final[dict[str, tuple[str, ...]]] = {}
-        self._modes_position = 0
-        self.modes: dict[str, Mode] = {}
+    pages: dict[str, Page] = field(default_factory=dict)
+    unit_nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    drain_nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    modes_position: int = 0
+    modes: dict[str, Mode] = field(default_factory=dict)
 
     def generation(self, node: str) -> int:
         """Highest position among the events that made this node's content."""
-        page = self._pages.get(node)
-        return max(self._modes_position, 0 if page is None else page.generation)
+        page = self.pages.get(node)
+        return max(self.modes_position, 0 if page is None else page.generation)
 
     def units(self, node: str) -> dict[str, tuple[decisions.OverrideSet, int]]:
         """The node's units with their decisions."""
-        page = self._pages.get(node)
+        page = self.pages.get(node)
         return {} if page is None else page.units
 
     def drains(self, node: str) -> dict[str, tuple[decisions.DrainOrdered, int]]:
         """The node's units that are ordered to restart onto the safe value."""
-        page = self._pages.get(node)
+        page = self.pages.get(node)
         return {} if page is None else page.drains
 
     def take(self, fleet: Fleet, recorded: Recorded) -> set[str]:
@@ -74,15 +74,15 @@ class Book:
         if isinstance(event, decisions.SelfTestWanted):
             return {launch_topic(event.launch_id)}
         if isinstance(event, rulings.GateModeSet | rulings.GatePublished):
-            self._modes_position = recorded.position
+            self.modes_position = recorded.position
             self.modes = _modes(fleet)
             return {EVERY_NODE}
         return set()
 
     def _override(self, fleet: Fleet, event: decisions.OverrideSet, position: int) -> set[str]:
         topics = {launch_topic(launch_id) for launch_id in event.launch_ids}
-        for node in sorted({*event.nodes, *self._unit_nodes.get(event.unit, ())}):
-            page = self._pages.setdefault(node, Page())
+        for node in sorted({*event.nodes, *self.unit_nodes.get(event.unit, ())}):
+            page = self.pages.setdefault(node, Page())
             page.generation = position
             page.units = {
                 unit: kept
@@ -92,21 +92,21 @@ class Book:
             if node in event.nodes:
                 page.units[event.unit] = (event, position)
             topics.add(node_topic(node))
-        self._unit_nodes[event.unit] = event.nodes
+        self.unit_nodes[event.unit] = event.nodes
         return topics
 
     def _order(self, event: decisions.DrainOrdered, position: int) -> set[str]:
         for node in event.nodes:
-            page = self._pages.setdefault(node, Page())
+            page = self.pages.setdefault(node, Page())
             page.generation = position
             page.drains[event.unit] = (event, position)
-        self._drain_nodes[event.unit] = event.nodes
+        self.drain_nodes[event.unit] = event.nodes
         return {node_topic(node) for node in event.nodes}
 
     def _end_order(self, unit: str, position: int) -> set[str]:
-        nodes = self._drain_nodes.pop(unit, ())
+        nodes = self.drain_nodes.pop(unit, ())
         for node in nodes:
-            page = self._pages[node]
+            page = self.pages[node]
             page.generation = position
             del page.drains[unit]
         return {node_topic(node) for node in nodes}

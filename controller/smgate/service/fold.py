@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from smgate.clock import Clock
 from smgate.domain import evolve
 from smgate.domain.state import Fleet
 from smgate.log import codec, port
-from smgate.service import book
+from smgate.service import book, snapshots
 
 PAGE = 1_000
 COLD: Final = 20_000
@@ -37,6 +38,7 @@ class Folder:
         self._head: port.Head | None = None
         self._fleet = Fleet()
         self._book = book.Book()
+        self._kept_position = 0
 
     @property
     def position(self) -> int:
@@ -57,6 +59,27 @@ class Folder:
         """Forget everything; the next look folds from the first event."""
         with self._lock:
             self._head, self._fleet, self._book = None, Fleet(), book.Book()
+            self._kept_position = 0
+
+    def keep(self, *, clock: Clock, least: int | None = None) -> bool:
+        """Keep a snapshot of what is folded, if one is due; True if it was.
+
+        Args:
+            clock: when it is.
+            least: events since the last one that are enough; as `snapshots.due` says if None.
+        """
+        with self._lock:
+            head, since = self._head, self._kept_position
+            if head is None or self._fleet.position <= since:
+                return False
+            if not snapshots.due(self._fleet, since, least=least):
+                return False
+            with _uncollected(stays=False):
+                folded = snapshots.Folded(self._fleet, self._book)
+                walked = snapshots.state_codec().walk(folded)
+            self._kept_position = head.position
+        snapshots.keep(self._store, head, walked, clock=clock)
+        return True
 
     @contextlib.contextmanager
     def at_head(self) -> Iterator[Fleet]:
@@ -87,7 +110,9 @@ class Folder:
                 topics.add(book.EVERY_NODE)
             cold = head.position - self._fleet.position >= self._cold
             try:
-                with _uncollected() if cold else contextlib.nullcontext():
+                with _uncollected(stays=True) if cold else contextlib.nullcontext():
+                    if self._head is None and cold:
+                        topics |= self._go_on(head.position)
                     while self._fleet.position < head.position:
                         topics |= self._page(head.position)
             except BaseException:
@@ -99,9 +124,20 @@ class Folder:
             self._on_topics(topics)
         return position
 
+    def _go_on(self, through: int) -> set[str]:
+        """Begin at a snapshot, if there is one."""
+        folded = snapshots.load(self._store, through=through)
+        if folded is None:
+            return set()
+        self._fleet, self._book = folded.fleet, folded.book
+        self._kept_position = folded.fleet.position
+        return {book.EVERY_NODE}
+
     def _page(self, through: int) -> set[str]:
         topics: set[str] = set()
-        records = self._store.read(after=self._fleet.position, limit=PAGE)
+        # Not beyond the head that was read: the chain is known of that position.
+        limit = min(PAGE, through - self._fleet.position)
+        records = self._store.read(after=self._fleet.position, limit=limit)
         if not records:
             raise port.LogUnavailableError(
                 "corrupt", f"the head is at {through} but no record follows {self._fleet.position}"
@@ -114,7 +150,7 @@ class Folder:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def _uncollected(*, stays: bool) -> Iterator[None]:
     """Keep the cycle collector away from what is made here.
 
     A fold makes no cycles, and millions of objects that stay. Looking through them again and again
@@ -125,7 +161,8 @@ def _uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
+        if stays:
+            gc.freeze()
         if collects:
             gc.enable()
 

@@ -99,8 +99,14 @@ def build(
     )
 
 
+SNAPSHOT_LOOK_S: Final = 10.0
+"""How often it is looked whether a snapshot is due."""
+SNAPSHOT_LEAST: Final = 1_000
+"""Events that are worth a snapshot when the process ends: fewer are folded in no time."""
+
+
 class Background:
-    """The threads beside the API: the leader, and the one that tails the log and writes contacts."""
+    """The threads beside the API: leading, tailing the log and writing contacts, keeping snapshots."""
 
     def __init__(self, service: Service, *, on_error: Callable[[Exception], None]) -> None:
         self._service: Final = service
@@ -109,6 +115,7 @@ class Background:
         self._threads: Final = (
             threading.Thread(target=service.leader.run, name="leader", daemon=True),
             threading.Thread(target=self._tail, name="tail", daemon=True),
+            threading.Thread(target=self._keep, name="snapshots", daemon=True),
         )
 
     def start(self) -> None:
@@ -117,13 +124,16 @@ class Background:
             thread.start()
 
     def stop(self, *, timeout_s: float) -> None:
-        """End them, and write down who was heard last."""
+        """End them, and write down who was heard last and, if this one led, what is folded."""
+        led = self._service.leader.status.leading
         self._stop.set()
         self._service.leader.stop()
         for thread in self._threads:
             thread.join(timeout_s)
         try:
             self._service.contacts.flush()
+            if led and not any(thread.is_alive() for thread in self._threads):
+                self._service.folder.keep(clock=self._service.clock, least=SNAPSHOT_LEAST)
         except port.LogUnavailableError as error:
             self._on_error(error)
 
@@ -140,3 +150,13 @@ class Background:
             except Exception as error:  # noqa: BLE001  said and counted; the next tick tries again
                 self._on_error(error)
             service.clock.wait(self._stop, service.settings.tick_s)
+
+    def _keep(self) -> None:
+        service = self._service
+        while not self._stop.is_set():
+            try:
+                if service.leader.status.leading:
+                    service.folder.keep(clock=service.clock)
+            except Exception as error:  # noqa: BLE001  as above; a start takes longer without one
+                self._on_error(error)
+            service.clock.wait(self._stop, SNAPSHOT_LOOK_S)
