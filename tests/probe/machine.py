@@ -17,6 +17,7 @@ _gpus = _told["gpus"]
 _free = [gpu.get("free", gpu["memory"]) for gpu in _gpus]
 uint8 = "uint8"
 version = types.SimpleNamespace(cuda=_told.get("cuda", "13.0"))
+backends = types.SimpleNamespace(cuda=types.SimpleNamespace(matmul=types.SimpleNamespace()))
 
 
 class _Tensor:
@@ -45,8 +46,15 @@ class cuda:
     device_count = staticmethod(lambda: len(_gpus))
     device = staticmethod(lambda index: contextlib.nullcontext())
     empty_cache = staticmethod(lambda: None)
-    get_device_capability = staticmethod(lambda i: tuple(map(int, _gpus[i]["sm"].split("."))))
+    get_device_capability = staticmethod(
+        lambda device: tuple(map(int, _gpus[int(str(device)[-1])]["sm"].split(".")))
+    )
     mem_get_info = staticmethod(lambda i: (_free[i], _gpus[i]["memory"]))
+
+    @staticmethod
+    def set_device(device):
+        with open(os.environ["TOUCHED"], "a") as stream:
+            print(device, file=stream)
 
     @staticmethod
     def get_device_properties(i):

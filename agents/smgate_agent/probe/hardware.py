@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from smgate_agent import probe
-from smgate_agent.probe import ending, kernel
+from smgate_agent.probe import driver, ending, kernel
 
 Json = dict[str, Any]
 
@@ -27,11 +27,25 @@ QUANTIZER_MODULES = ("flashinfer.quantization.fp4_quantization", "flashinfer.fp4
 def devices(launch: Json) -> list[str]:
     """The devices to run on: the launch's GPUs, or all; `cpu` only where the launch says so.
 
+    The driver is asked first, while this process has no context on any of them.
+
     Raises:
-        EndedError: torch shows no GPU.
+        EndedError: skipped, there is no GPU, or one may not be touched.
     """
     if launch.get("device") == CPU:
         return [CPU]
+    reason = driver.untouchable(driver.read(driver.load()), launch.get("gpu_uuids") or [])
+    if reason is not None:
+        raise ending.EndedError("skipped", reason)
+    return visible(launch)
+
+
+def visible(launch: Json) -> list[str]:
+    """The launch's GPUs as torch numbers them, or all; whether they may be touched is not asked.
+
+    Raises:
+        EndedError: torch shows no GPU.
+    """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         raise ending.EndedError("skipped", "no_gpu")

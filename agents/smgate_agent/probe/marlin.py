@@ -67,7 +67,7 @@ def _run(launch: dict[str, Any], done: Run) -> str:
     if reason == "no_gpu":
         _on("cpu", sglang, launch, done)
         raise ending.EndedError("skipped", "no_gpu")
-    for device in hardware.devices(launch):
+    for device in hardware.visible(launch):
         _on(device, sglang, launch, done)
     return "kernel_right"
 
