@@ -97,13 +97,15 @@ class Fleet(given_people.People):
 
     # What happens
 
-    def record(self, event: events.Event, actor: str) -> events.Recorded:
+    def record(
+        self, event: events.Event, actor: str, *, stream: str | None = None
+    ) -> events.Recorded:
         """One event at the end of the log, folded; nothing is planned yet."""
         recorded = events.Recorded(
             position=self.state.position + 1,
             at_us=self.now_us,
             occurred_at_us=self.now_us,
-            stream=actor,
+            stream=stream or actor,
             version=self.state.position + 1,
             actor=actor,
             event=event,
@@ -112,10 +114,10 @@ class Fleet(given_people.People):
         evolve.evolve(self.state, recorded)
         return recorded
 
-    def says(self, node: str, *said: facts.Fact) -> None:
+    def says(self, node: str, *said: facts.Fact, outbox: str | None = None) -> None:
         """A node reports facts, in one batch; then the leader plans."""
         for fact in said:
-            self.record(fact, f"node:{node}")
+            self.record(fact, f"node:{node}", stream=outbox)
         self.settle()
 
     def settle(self) -> None:

@@ -29,6 +29,7 @@ class FakeController:
         self.key = key or SigningKey.generate()
         self.incarnation = "log-1"
         self.streams: dict[str, dict[int, facts.Fact]] = {}
+        self.arrived: list[tuple[str, facts.Payload]] = []
         self.script: list[tuple[int, bytes]] = []
         self.directive: directive.Directive | None = None
         self.signing_key = self.key
@@ -145,6 +146,8 @@ class FakeController:
                 if stream[fact.sequence] != fact:
                     return 409, error("sequence_conflict")
                 repeated += 1
+            else:
+                self.arrived.append((batch.outbox_id, fact.payload))
             stream[fact.sequence] = fact
         head = facts.ChainHead(position=1, chain="00000000")
         return 200, base.encode(

@@ -6,9 +6,11 @@ import shutil
 import threading
 
 import pytest
+from tests import given
 from tests.agent import fake_controller
 from tests.agent.test_delivery import credential_for, fault, send_all
 
+from smgate.service import ingest, records
 from smgate.wire import facts
 from smgate_agent import clock, controller_link, delivery, outbox
 
@@ -146,3 +148,29 @@ def test_two_agents_with_one_identity_and_one_outbox_lose_nothing_and_it_is_seen
     lost = [one.lost_outbox_id for one in controller.payloads(facts.GapNoticed)]
     assert lost == ["outbox-1"], "the one that came second has an outbox of its own, and says so"
     assert first.box.standing().outbox_id != clone.box.standing().outbox_id
+    assert cloned(controller) == {"node-1"}
+
+
+def test_a_machine_rebuilt_without_its_state_is_no_clone(open_agent, controller, tmp_path):
+    for build in range(3):
+        agent = open_agent(tmp_path / f"{build}.db")
+        for number in range(2):
+            agent.box.append(fault(10 * build + number))
+            send_all(agent.sender)
+        agent.close()
+    assert len(controller.arrived) == 6
+    assert cloned(controller) == set()
+
+
+def cloned(controller):
+    """The nodes that the controller's fold says are two, of what arrived in this order."""
+    fleet = given.Fleet()
+    for outbox_id, payload in controller.arrived:
+        fact = ingest.to_domain(payload)
+        fleet.says(controller.node, fact, outbox=records.outbox_stream(outbox_id))
+    return {
+        unit
+        for episode in fleet.state.episodes.values()
+        if episode.cause == "node_cloned"
+        for unit in episode.units
+    }

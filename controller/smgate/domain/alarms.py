@@ -39,6 +39,7 @@ SENTENCES: Final = {
     "rollout_halted": "A rollout was halted by a bad sign.",
     "fleet_unreachable": "Most of the fleet went out of contact at once: look at the network first.",
     "expected_without_agent": "Machines that should exist have no agent.",
+    "node_cloned": "Two machines report as one node: a copy was started with its identity.",
 }
 """Every cause an alarm can have, with its sentence."""
 
@@ -221,6 +222,8 @@ def of_world(fleet: Fleet) -> dict[Alarm, set[str]]:
         found["none", "all", "breaker_open"] = set(fleet.breaker_units)
     if len(fleet.inventory.unreachable) >= sensing.OUTAGE_NODES_MIN:
         found["none", "all", "fleet_unreachable"] = {WHOLE_FLEET}
+    if fleet.inventory.cloned:
+        found["none", "all", "node_cloned"] = set(fleet.inventory.cloned)
     for name, sm in fleet.inventory.without_agent.items():
         found.setdefault(("none", sm, "expected_without_agent"), set()).add(name)
     return found

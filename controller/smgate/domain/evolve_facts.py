@@ -7,6 +7,7 @@ from typing import Any
 
 from smgate.domain import evolve_checks, evolve_drains, exposure, keys, policy, readings, restoring
 from smgate.domain.events import Recorded
+from smgate.domain.evolve_nodes import node_of, reporter
 from smgate.domain.facts import (
     BakeInterval,
     CheckFinished,
@@ -25,21 +26,10 @@ from smgate.domain.facts import (
     WeightsSeen,
 )
 from smgate.domain.state import Fleet, Rank, Unit, UnitLaunch
-from smgate.domain.state_nodes import Instance, Node
+from smgate.domain.state_nodes import Instance
 from smgate.domain.values import Gpu, Pair
 
 Handler = Callable[[Fleet, Recorded, Any], None]
-
-
-def node_of(fleet: Fleet, recorded: Recorded) -> Node:
-    """The node that sent a fact; created on first sight."""
-    name = recorded.actor.removeprefix("node:")
-    node = fleet.nodes.get(name)
-    if node is None:
-        node = fleet.nodes[name] = Node(name=name, position=recorded.position)
-        fleet.inventory.without_agent.pop(name, None)
-    node.last_contact_us = max(node.last_contact_us, recorded.at_us)
-    return node
 
 
 def unit_of(fleet: Fleet, unit: str, position: int) -> Unit:
@@ -51,7 +41,7 @@ def unit_of(fleet: Fleet, unit: str, position: int) -> Unit:
 
 
 def _node_reported(fleet: Fleet, recorded: Recorded, fact: NodeReported) -> None:
-    node = node_of(fleet, recorded)
+    node = reporter(fleet, recorded)
     node.reported = fact
     _note_sms(fleet, fact.gpus)
 
@@ -127,7 +117,7 @@ def _check_finished(fleet: Fleet, recorded: Recorded, fact: CheckFinished) -> No
 
 
 def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -> None:
-    node = node_of(fleet, recorded)
+    node = reporter(fleet, recorded)
     name = (node.name, fact.instance_id)
     unit_name = fleet.launch_units.get(fact.launch_id or "")
     if unit_name is None:
@@ -248,7 +238,7 @@ def _ran_target(fleet: Fleet, unit: Unit, instance: Instance) -> bool:
 
 def _instance_named(fleet: Fleet, recorded: Recorded, instance_id: str) -> Instance:
     """The instance a fact speaks of; one never introduced is taken as running, with no launch."""
-    node = node_of(fleet, recorded)
+    node = reporter(fleet, recorded)
     instance = fleet.instances.get((node.name, instance_id))
     if instance is None:
         introduced = InstanceChanged(
@@ -305,7 +295,7 @@ def _fallback_cleared(fleet: Fleet, recorded: Recorded, fact: MemoryFallbackClea
 
 
 def _gpu_fault(fleet: Fleet, recorded: Recorded, fact: GpuFaultSeen) -> None:
-    node_of(fleet, recorded)
+    reporter(fleet, recorded)
     _note_gpu_fault(fleet, fact.gpu_uuid, recorded.position)
 
 
@@ -353,7 +343,7 @@ def _override_applied(fleet: Fleet, recorded: Recorded, fact: OverrideApplied) -
 
 
 def _gap_noticed(fleet: Fleet, recorded: Recorded, fact: GapNoticed) -> None:
-    node = node_of(fleet, recorded)
+    node = reporter(fleet, recorded)
     if fact.closed:
         node.gaps.discard(fact.lost_outbox_id)
     else:
@@ -361,7 +351,7 @@ def _gap_noticed(fleet: Fleet, recorded: Recorded, fact: GapNoticed) -> None:
 
 
 def _drain_hook_ended(fleet: Fleet, recorded: Recorded, fact: DrainHookEnded) -> None:
-    evolve_drains.note_hook(fleet, node_of(fleet, recorded).name, fact)
+    evolve_drains.note_hook(fleet, reporter(fleet, recorded).name, fact)
 
 
 def _golden_finished(fleet: Fleet, recorded: Recorded, fact: GoldenFinished) -> None:
@@ -376,7 +366,7 @@ def _golden_finished(fleet: Fleet, recorded: Recorded, fact: GoldenFinished) -> 
 
 
 def _directive_held(fleet: Fleet, recorded: Recorded, fact: DirectiveHeld) -> None:
-    restoring.take_held(fleet, recorded, node_of(fleet, recorded).name, fact)
+    restoring.take_held(fleet, recorded, reporter(fleet, recorded).name, fact)
 
 
 HANDLERS: dict[type, Handler] = {

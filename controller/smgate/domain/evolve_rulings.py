@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from smgate.domain import (
+    clones,
     evolve_checks,
     graduation,
     matching,
@@ -28,6 +29,7 @@ def _node_enrolled(fleet: Fleet, recorded: Recorded, event: rulings.NodeEnrolled
     node = fleet.nodes.setdefault(event.node, Node(name=event.node, position=recorded.position))
     node.machine_id = event.machine_id
     node.retired = False
+    clones.forget(fleet, node)
     fleet.inventory.without_agent.pop(event.node, None)
     node.last_contact_us = max(node.last_contact_us, recorded.at_us)
 
@@ -38,6 +40,7 @@ def _node_retired(fleet: Fleet, recorded: Recorded, event: rulings.NodeRetired) 
         return
     node.retired = True
     node.silent = False
+    clones.forget(fleet, node)
     fleet.inventory.unreachable.pop(event.node, None)
     fleet.restore.waiting.discard(event.node)
     if event.node in fleet.inventory.expected:

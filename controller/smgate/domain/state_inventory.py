@@ -1,4 +1,4 @@
-"""Which machines should exist, and which are out of reach together, folded."""
+"""Which machines should exist, which are out of reach together, and which are two, folded."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ class Inventory:
     """Those that never enrolled or are retired."""
     unreachable: dict[str, None] = field(default_factory=dict)
     """Nodes that an outage of the fleet took and that are not back yet."""
+    cloned: dict[str, int] = field(default_factory=dict)
+    """Nodes as which two machines report, and when that was last seen, by the led clock."""

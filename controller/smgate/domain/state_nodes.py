@@ -20,6 +20,10 @@ class Node:
     silent: bool = False
     last_contact_us: int = 0
     gaps: set[str] = field(default_factory=set)
+    outboxes: tuple[str, ...] = ()
+    """What its agent sent from, the present one last (`clones`)."""
+    returned_led_us: int | None = None
+    """When it last went back to an outbox that it had left."""
     retired: bool = False
 
 

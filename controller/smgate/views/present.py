@@ -28,7 +28,7 @@ def node(fleet: Fleet, one: Node) -> Row:
     return {
         "node": one.name,
         "position": one.position,
-        "state": _node_state(one),
+        "state": _node_state(one, cloned=one.name in fleet.inventory.cloned),
         "enrolled": one.machine_id is not None,
         "silent": one.silent,
         "retired": one.retired,
@@ -61,11 +61,13 @@ def _units_on(fleet: Fleet, node: str) -> Iterator[str]:
             yield name
 
 
-def _node_state(one: Node) -> str:
+def _node_state(one: Node, *, cloned: bool) -> str:
     if one.retired:
         return "retired"
     if one.silent:
         return "silent"
+    if cloned:
+        return "cloned"
     return "reporting" if one.reported is not None else "enrolled"
 
 
