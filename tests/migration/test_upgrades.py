@@ -6,39 +6,18 @@ import json
 import pathlib
 import sqlite3
 
-import alembic.command
-import alembic.script
 import pytest
 import sqlalchemy as sa
 from tests import cli_fakes
 from tests.log_records import run
+from tests.migration import old_log
 
-from smgate.log import database, formats, migrate, open as log_open, port, sql, verify
+from smgate.log import codec, database, formats, migrate, open as log_open, port, sql, verify
 from smgate.service import fold
 
 HERE = pathlib.Path(__file__).parent
 REVISIONS = sorted(one.revision for one in migrate._script().walk_revisions())
 LEVEL = sa.table("log_format", sa.column("level"))
-
-
-def old_log(url: str, revision: str) -> None:
-    """A database as a release of that revision left it: `revision-NNNN.jsonl`, or the one before."""
-    engine = sa.create_engine(database.normalize(url), poolclass=sa.NullPool)
-    file = max(one for one in HERE.glob("revision-*.jsonl") if one.stem <= f"revision-{revision}")
-    with engine.begin() as connection:
-        alembic.command.upgrade(migrate.config(connection), revision)
-        kept = sa.MetaData()
-        kept.reflect(connection, only=["log_head", "log_batch", "log_event"])
-        connection.execute(sa.delete(kept.tables["log_head"]))
-        for line in file.read_text("utf-8").splitlines():
-            row = json.loads(line)
-            table = kept.tables[row.pop("table")]
-            for name in row.keys() & {"chain", "root", "leaf"}:
-                row[name] = bytes.fromhex(row[name])
-            if "data" in row:
-                row["data"] = row["data"].encode()
-            connection.execute(sa.insert(table).values(row))
-    engine.dispose()
 
 
 def execute(url: str, statement: sa.Executable) -> None:
@@ -55,7 +34,7 @@ def opened(url: str) -> sql.SqlStore:
 def test_a_log_of_any_revision_is_brought_up_and_replays_to_the_same(
     bare_url: str, revision: str
 ) -> None:
-    old_log(bare_url, revision)
+    old_log.make(bare_url, revision)
     assert log_open.upgrade(bare_url) == migrate.newest()
     assert log_open.check(bare_url) == []
     store = opened(bare_url)
@@ -74,10 +53,17 @@ def test_a_log_of_any_revision_is_brought_up_and_replays_to_the_same(
     store.close()
 
 
+def test_the_first_level_is_what_the_first_revisions_release_wrote() -> None:
+    lines = (HERE / "revision-0001.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    wrote = {(row["type"], row["schema_version"]) for row in rows if row["table"] == "log_event"}
+    assert wrote == {(name, 1) for name in codec.NAMES} - formats.SINCE.keys()
+
+
 def test_a_new_log_may_hold_all_and_an_old_one_what_it_was_made_for(
     bare_url: str, tmp_path: pathlib.Path
 ) -> None:
-    old_log(bare_url, "0001")
+    old_log.make(bare_url, "0001")
     log_open.upgrade(bare_url)
     log_open.upgrade(bare_url)
     assert migrate.level(bare_url).level == 1
@@ -94,7 +80,7 @@ def test_a_new_log_may_hold_all_and_an_old_one_what_it_was_made_for(
 
 def test_the_release_before_goes_on_until_the_log_is_finalized(bare_url: str) -> None:
     """A newer release added to the tables. This one, put back, is the release before it."""
-    old_log(bare_url, migrate.newest())
+    old_log.make(bare_url, migrate.newest())
     execute(bare_url, sa.text("ALTER TABLE log_event ADD COLUMN of_tomorrow TEXT"))
     execute(bare_url, sa.text("UPDATE alembic_version SET version_num = '9999'"))
     assert log_open.upgrade(bare_url) == "9999"
@@ -119,7 +105,7 @@ def test_a_log_without_a_level_is_not_opened(bare_url: str) -> None:
 
 def test_an_sqlite_file_is_copied_before_it_is_changed(tmp_path: pathlib.Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
-    old_log(url, "0001")
+    old_log.make(url, "0001")
     log_open.upgrade(url)
     copy = migrate.backup_of(url)
     assert copy == tmp_path / f"log.db.before-{migrate.newest()}"
@@ -135,7 +121,7 @@ def test_an_sqlite_file_is_copied_before_it_is_changed(tmp_path: pathlib.Path) -
 
 def test_where_the_copy_cannot_be_made_nothing_is_changed(tmp_path: pathlib.Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
-    old_log(url, "0001")
+    old_log.make(url, "0001")
     (tmp_path / f"log.db.before-{migrate.newest()}.new").mkdir()
     with pytest.raises(port.LogUnavailableError):
         log_open.upgrade(url)
@@ -144,7 +130,7 @@ def test_where_the_copy_cannot_be_made_nothing_is_changed(tmp_path: pathlib.Path
 
 def test_the_commands_say_the_level_and_raise_it(tmp_path: pathlib.Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
-    old_log(url, "0001")
+    old_log.make(url, "0001")
     cli = cli_fakes.Cli(None)
     upgraded = json.loads(cli("db", "upgrade", "--database", url, "-o", "json").out)
     assert upgraded["revision"] == migrate.newest()

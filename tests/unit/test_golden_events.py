@@ -96,6 +96,7 @@ HISTORY = [
     "fleet_reachable",
     "fleet_expected",
     "node_retired",
+    "fact_redacted",
     "break_glass_used",
     "change_accepted",
     "change_withdrawn",
@@ -105,8 +106,8 @@ HISTORY = [
 ]
 """The order in which the files tell one story."""
 
-NO_MARK = {"gap_noticed", "rules_changed"}
-"""The one closes a gap that this story never opened, the other ends what was never held."""
+NO_MARK = {"gap_noticed", "rules_changed", "fact_redacted"}
+"""They close a gap that this story never opened, end what was never held, and leave nothing of a fact."""
 
 BOOKKEEPING = (
     "position",

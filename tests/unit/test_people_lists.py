@@ -55,6 +55,7 @@ GIVEN_BY = {
 SEVERAL_VERBS = {"adoption_decided": "one ruling, whose two answers go in opposite directions"}
 NO_VERB_OF_ITS_OWN = {
     "node_enrolled": "given by the agent with a join token: `smgate-agent enroll`",
+    "fact_redacted": "given on the database itself, while no controller runs: `log redact`",
     "change_asked": "what every verb that widens comes to",
     "break_glass_used": "what every verb that widens comes to with --break-glass-for",
 }
@@ -63,7 +64,6 @@ NO_EVENT = {
     "unit_retired": "machines retire (`node retire`); a unit is gone with its last one",
     "credential_issued": "tokens are kept beside the log: `token issue`",
     "credential_revoked": "tokens are kept beside the log: `token revoke`",
-    "fact_redacted": "not in this release",
 }
 """Rulings that one may look for and that are none, and why."""
 

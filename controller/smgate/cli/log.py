@@ -15,9 +15,11 @@ from smgate.cli import (
     asks,
     exit_codes,
     failures,
+    offline,
     offline_verify,
     options,
     output,
+    server,
     session as sessions,
     unit_rows,
     verbs,
@@ -196,6 +198,60 @@ def rulings(
         parameters={"by": by, "type": kind, "since": since, "limit": limit},
         notes=unit_rows.left_out,
     )
+
+
+@verbs.does(
+    NOUN,
+    "redact",
+    remote=False,
+    examples=[
+        "smgate log redact 81244 --by anna --reason 'a token in a path' --dry-run",
+        "smgate log redact 81244 --by anna --reason 'a token in a path' --yes",
+    ],
+)
+def redact(
+    session: sessions.Session,
+    position: Annotated[int, typer.Argument(min=1, help="Of the fact.")],
+    by: Annotated[str, typer.Option("--by", help="Who orders it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the log.")],
+    database: Annotated[
+        str | None,
+        typer.Option("--database", help="Its URL. Else SMGATE_DATABASE_URL."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say whether it can be done; erase nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Erase the payload of one fact for good; the log says who ordered it, and still verifies.
+
+    The controllers must be stopped. Refused while anything that is decided or alarmed stands on the
+    fact.
+    """
+    url = server.load(session, database_url=database).database_url
+
+    def go(*, dry: bool) -> output.Row:
+        return offline.redact(url, position, clock=session.clock, by=by, reason=reason, dry_run=dry)
+
+    body = go(dry=True)
+    if not dry_run:
+        if not yes:
+            _agree_to_erase(session, body)
+        body = go(dry=False)
+    output.single(session.console, body, name=str(position), style=session.style, footer="")
+    return exit_codes.OK
+
+
+def _agree_to_erase(session: sessions.Session, body: output.Row) -> None:
+    if not session.console.can_ask:
+        raise failures.usage(
+            "This needs a yes, and there is no terminal to ask on.",
+            code="needs_yes",
+            hint="Look with --dry-run, then give --yes.",
+        )
+    session.console.say(f"The {body['fact']} at {body['position']} is erased and cannot come back.")
+    if session.console.ask("Go on? [y/N]").casefold() not in ("y", "yes"):
+        raise failures.CliError("Not done: nobody agreed.", code="declined")
 
 
 @verbs.does(

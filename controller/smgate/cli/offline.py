@@ -117,6 +117,23 @@ def check(url: str) -> list[dict[str, Any]]:
         return [dataclasses.asdict(one) for one in log_open.check(url)]
 
 
+def redact(
+    url: str, position: int, *, clock: clocks.Clock, by: str, reason: str, dry_run: bool
+) -> dict[str, Any]:
+    """Erase the payload of one fact, or say what would be erased."""
+    with told(url):
+        from smgate.log import open as log_open
+        from smgate.service import redact as redacting
+
+        store = log_open.open_sql_store(url, clock_us=clock.now_us)
+        try:
+            return redacting.redact(
+                store, position, by=by, reason=reason, at_us=clock.now_us(), dry_run=dry_run
+            )
+        finally:
+            store.close()
+
+
 def restore_begin(url: str, *, clock: clocks.Clock, reason: str) -> dict[str, Any]:
     """Say that the database was restored from a backup."""
     with told(url):

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from smgate.domain.decisions import Decision
 from smgate.domain.facts import Fact
+from smgate.domain.redaction import Erased
 from smgate.domain.rulings import Ruling
 
-Event = Fact | Ruling | Decision
+Event = Fact | Ruling | Decision | Erased
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

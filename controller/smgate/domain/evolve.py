@@ -14,6 +14,7 @@ from smgate.domain import (
 )
 from smgate.domain.events import Recorded
 from smgate.domain.facts import CheckFinished
+from smgate.domain.redaction import Erased, FactRedacted
 from smgate.domain.state import Fleet
 
 _HANDLERS = {
@@ -22,6 +23,9 @@ _HANDLERS = {
     **evolve_decisions.HANDLERS,
     **evolve_changes.HANDLERS,
     **evolve_drains.HANDLERS,
+    # What was erased, and the order to, leave nothing: as if it had never been reported.
+    Erased: lambda *_: None,
+    FactRedacted: lambda *_: None,
 }
 """One handler per event class; a test holds the keys equal to the union `events.Event`."""
 

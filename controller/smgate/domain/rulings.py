@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from smgate.domain import redaction, revocation
 from smgate.domain.policy import Gate, KnownIssue, Policy, RolloutPlan
-from smgate.domain.revocation import GrantRevoked
 from smgate.domain.values import Mode
 
 
@@ -362,6 +362,7 @@ Ruling = (
     | NodeRetired
     | FleetExpected
     | RestoreFinished
+    | redaction.FactRedacted
     | GatePublished
     | GateModeSet
     | GateDisabled
@@ -391,7 +392,7 @@ Ruling = (
     | RolloutResumed
     | RolloutHalted
     | RolloutAborted
-    | GrantRevoked
+    | revocation.GrantRevoked
     | ChangeAsked
     | ChangeAccepted
     | ChangeWithdrawn

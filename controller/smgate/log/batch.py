@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import TYPE_CHECKING
 
 from smgate.log import chain, formats, port
@@ -66,8 +67,8 @@ def lowest_versions(keys: Iterable[Key]) -> dict[str, int]:
     return lowest
 
 
-def leaf_of(record: port.NewRecord | port.StoredRecord) -> bytes:
-    """The leaf hash that belongs to a record's fields."""
+def leaf_of(record: port.NewRecord | port.StoredRecord, *, digest: bytes | None = None) -> bytes:
+    """The leaf hash that belongs to a record's fields; `digest` is of a payload that was erased."""
     return chain.leaf(
         stream=record.stream,
         version=record.version,
@@ -76,7 +77,7 @@ def leaf_of(record: port.NewRecord | port.StoredRecord) -> bytes:
         occurred_at_us=record.occurred_at_us,
         actor=record.actor,
         counter_actor=record.counter_actor,
-        data=record.data,
+        digest=hashlib.sha256(record.data).digest() if digest is None else digest,
     )
 
 

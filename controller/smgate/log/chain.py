@@ -33,11 +33,11 @@ def leaf(  # noqa: PLR0913 - the hashed fields, in the order of hashing
     occurred_at_us: int,
     actor: str,
     counter_actor: str | None,
-    data: bytes,
+    digest: bytes,
 ) -> bytes:
-    """The hash of one record: its fields with their lengths, then the digest of its payload.
+    """The hash of one record: its fields with their lengths, then the SHA-256 of its payload.
 
-    The payload enters as its digest, so that a payload can be blanked later and the other fields
+    The payload enters as its digest, so that a payload can be erased later and the other fields
     still be verified against the leaf. The domain byte 0x00 makes it an RFC 6962 leaf hash.
     """
     stream_bytes = stream.encode()
@@ -59,7 +59,7 @@ def leaf(  # noqa: PLR0913 - the hashed fields, in the order of hashing
                 _SCHEMA_TIME_LENGTH.pack(schema_version, occurred_at_us, len(actor_bytes)),
                 actor_bytes,
                 counter,
-                hashlib.sha256(data).digest(),
+                digest,
             )
         )
     ).digest()

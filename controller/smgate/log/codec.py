@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from smgate.domain import decisions, facts, revocation, rulings
+from smgate.domain import decisions, facts, redaction, revocation, rulings
 from smgate.domain.events import Event, Recorded
 from smgate.log import sharing
 from smgate.log.port import StoredRecord
@@ -36,6 +36,7 @@ NAMES: Final[dict[str, type]] = {
     "node_enrolled": rulings.NodeEnrolled,
     "node_retired": rulings.NodeRetired,
     "fleet_expected": rulings.FleetExpected,
+    "fact_redacted": redaction.FactRedacted,
     "restore_finished": rulings.RestoreFinished,
     "gate_published": rulings.GatePublished,
     "gate_mode_set": rulings.GateModeSet,
@@ -198,5 +199,7 @@ def recorded(record: StoredRecord) -> Recorded:
         stream=record.stream,
         version=record.version,
         actor=record.actor,
-        event=decode(record.type, record.schema_version, record.data),
+        event=decode(record.type, record.schema_version, record.data)
+        if record.data
+        else redaction.ERASED,
     )

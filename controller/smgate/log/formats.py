@@ -15,10 +15,13 @@ from smgate.log import port
 Form = tuple[str, int]
 """Stored name of an event, and its schema version."""
 
-LEVEL: Final = 1
+LEVEL: Final = 2
 """The newest level this release knows. Raised with the first new form of a release."""
 
-SINCE: Final[Mapping[Form, int]] = {}
+SINCE: Final[Mapping[Form, int]] = {
+    ("fact_redacted", 1): 2,
+    ("grant_revoked", 1): 2,
+}
 """The level with which a form came; every other form is of level 1. Entries are only ever added."""
 
 

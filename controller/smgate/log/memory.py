@@ -113,6 +113,12 @@ class MemoryStore:
             recorded_at_us=recorded_at_us,
         )
 
+    def erase(self, position: int) -> None:
+        """See `port.Store.erase`."""
+        with self._lock:
+            self._records[position - 1] = self._records[position - 1]._replace(data=b"")
+            self._snapshots.clear()
+
     def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
         """See `port.Store.take_epoch`."""
         with self._lock:

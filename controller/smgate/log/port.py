@@ -326,6 +326,13 @@ class Store(port_snapshots.Snapshots, Protocol):
         """
         ...
 
+    def erase(self, position: int) -> None:
+        """Empty the payload of one record, for good. The rest of it, its leaf and the chain stay.
+
+        What was made of the log beside it, snapshots and views, goes too: it may hold the payload.
+        """
+        ...
+
     def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
         """Begin a new epoch and return it; every older epoch's appends are refused from now on.
 

@@ -173,6 +173,15 @@ class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
             row = connection.execute(CHAIN_AT, {"position": position}).first()
         return bytes(row[0]) if row is not None and row[1] == position else None
 
+    def erase(self, position: int) -> None:
+        """See `port.Store.erase`."""
+        with self.database.writing() as connection:
+            connection.execute(
+                sa.update(tables.LOG_EVENT).where(_EVENT.position == position).values(data=b"")
+            )
+            for table in tables.MADE_OF_THE_LOG:
+                connection.execute(sa.delete(table))
+
     def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
         """See `port.Store.take_epoch`."""
         with self.database.writing() as connection:

@@ -115,6 +115,15 @@ class SqliteStore(sql.SqlStore):
         )
 
     @typing_extensions.override
+    def erase(self, position: int) -> None:
+        """See `port.Store.erase`. The bytes leave the file, and the write-ahead log with them."""
+        with self.database.writing() as connection:
+            connection.exec_driver_sql("PRAGMA secure_delete=ON")
+        super().erase(position)
+        with self.database.statement() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @typing_extensions.override
     def _now_us(self, connection: sa.Connection) -> int:
         del connection  # SQLite has no server, so the process's clock is the database's.
         return self._clock_us()

@@ -154,3 +154,6 @@ OUTBOX_OWNER = sa.Table(
     sa.Column("node", sa.Text, nullable=False),
     sqlite_strict=True,
 )
+
+MADE_OF_THE_LOG: tuple[sa.Table, ...] = (SNAPSHOT, PROJECTION, VIEW_ROW)
+"""What can be thrown away and made anew."""

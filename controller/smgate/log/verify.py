@@ -24,6 +24,8 @@ class VerifyReport:
     batches: int
     first_bad: BadRow | None
     head: port.Head | None
+    redacted: tuple[int, ...] = ()
+    """Positions of erased payloads that the log itself accounts for."""
     against: tuple[Compared, ...] = ()
     """What was said of each head that was kept."""
 
@@ -46,6 +48,7 @@ def row(report: VerifyReport) -> dict[str, Any]:
         "position": report.positions,
         "batches": report.batches,
         "chain": report.chain_hex,
+        "redacted": list(report.redacted),
         "first_bad": None if bad is None else dataclasses.asdict(bad) | {"kind": str(bad.kind)},
     }
 
@@ -105,6 +108,7 @@ def verify(
         batches=done.batches,
         first_bad=first_bad,
         head=head,
+        redacted=done.redacted,
         against=compared,
     )
 
@@ -160,6 +164,7 @@ def _together(done: Walked, one: Walked) -> Walked:
         batches=done.batches + one.batches,
         first_bad=one.first_bad,
         met=done.met | one.met,
+        redacted=done.redacted + one.redacted,
     )
 
 

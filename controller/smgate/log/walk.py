@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import struct
 from collections.abc import Iterator
 from typing import Final
 
-from smgate.log import batch, chain, port
+from smgate.log import batch, chain, port, redactions
 
 PAGE = 2_000
 BEFORE_ALL: Final = -(2**62)  # Rows that somebody put below position 1 are looked at too.
@@ -30,6 +31,8 @@ class Kind(enum.StrEnum):
     REMOVED = "removed"
     INSERTED = "inserted"
     REORDERED = "reordered"
+    ERASED = "redacted_without_record"
+    """The payload is gone, and no `fact_redacted` of the log accounts for that."""
     TRUNCATED = "truncated"
     """The log ends before the head that was kept."""
     REWRITTEN = "rewritten"
@@ -71,6 +74,8 @@ class Walked:
     first_bad: BadRow | None
     met: dict[int, bytes]
     """The chain at each watched position at which a batch ends."""
+    redacted: tuple[int, ...] = ()
+    """Positions of the records read whose payload was erased, as the log says itself."""
 
 
 def walk(
@@ -93,7 +98,11 @@ def walk(
     going = _Walk(store, start=start, through=through, watched=watched, rows=rows)
     first_bad = going.first_bad()
     return Walked(
-        place=going.place, batches=going.batches, first_bad=first_bad, met=dict(going.met)
+        place=going.place,
+        batches=going.batches,
+        first_bad=first_bad,
+        met=dict(going.met),
+        redacted=tuple(going.redacted),
     )
 
 
@@ -124,6 +133,7 @@ class _Walk:
         self.place = start
         self.batches = 0
         self.met: Final[dict[int, bytes]] = {}
+        self.redacted: Final[list[int]] = []
 
     def first_bad(self) -> BadRow | None:
         early = None if self._records is None else self._records.peek()
@@ -192,15 +202,34 @@ class _Walk:
                 sentence = f"The record at position {position} has another time than its batch."
                 return bad_row(EVENT, position, Kind.CHANGED, sentence)
             if not _matches(record):
-                sentence = f"The record at position {position} does not match its own leaf hash."
-                return bad_row(EVENT, position, Kind.CHANGED, sentence)
+                bad = self._unmatched(record)
+                if bad is not None:
+                    return bad
             leaves.append(record.leaf)
         return None if chain.merkle_root(leaves) == one.root else _misplaced(one, leaves)
 
+    def _unmatched(self, record: port.StoredRecord) -> BadRow | None:
+        """A record that does not match its leaf: erased with an order to, erased, or changed."""
+        position = record.position
+        if record.data == b"":
+            cover = self._covers.get(position)
+            if cover is None:
+                sentence = f"The payload at position {position} was erased, and no record says so."
+                return bad_row(EVENT, position, Kind.ERASED, sentence)
+            if _matches(record, digest=cover.digest):
+                self.redacted.append(position)
+                return None
+        sentence = f"The record at position {position} does not match its own leaf hash."
+        return bad_row(EVENT, position, Kind.CHANGED, sentence)
 
-def _matches(record: port.StoredRecord) -> bool:
+    @functools.cached_property
+    def _covers(self) -> dict[int, redactions.Cover]:
+        return redactions.read(self._store)
+
+
+def _matches(record: port.StoredRecord, *, digest: bytes | None = None) -> bool:
     try:
-        return batch.leaf_of(record) == record.leaf
+        return batch.leaf_of(record, digest=digest) == record.leaf
     except (TypeError, ValueError, AttributeError, struct.error):
         return False
 

@@ -372,7 +372,7 @@ def _event(record: port.StoredRecord) -> Row:
         "recorded_at": shape.iso(record.recorded_at_us),
         "occurred_at": _occurred(record.occurred_at_us),
         "leaf": record.leaf.hex(),
-        "data": msgspec.json.decode(record.data),
+        "data": msgspec.json.decode(record.data) if record.data else None,
     }
 
 
