@@ -123,7 +123,12 @@ def test_a_change_that_cannot_be_done_any_more_says_so(bench: cb.Bench) -> None:
     resume = bench.command(alice, "rollout_resume", rollout="r1")
     change = resume["waits"]["change"]
     bench.command(alice, "rollout_abort", rollout="r1")
-    assert "aborted" in bench.get(bob, f"changes/{change}")["would_refuse"]
+    shown = bench.get(bob, f"changes/{change}")
+    [listed] = bench.get(bob, "changes")["items"]
+    for row in (shown, listed):
+        assert row["state"] == "impossible_now"
+        assert "aborted" in row["would_refuse"]
+        assert row["next_step"] == f"smgate change withdraw {change}"
     status, body = bench.refused(bob, "change_accept", change=change)
     assert (status, body["error"]["code"]) == (409, "rollout_aborted")
 

@@ -128,6 +128,16 @@ def test_a_change_is_shown_in_numbers(api: FakeApi, cli: Cli) -> None:
     refused = {**CHANGE, "would_refuse": "No freeze. See `smgate freeze ls`."}
     api.routes["GET /v1/changes/c813"] = (200, refused)
     assert "It could not be done now: No freeze." in cli("change", "show", "c813").out
+    impossible = {**refused, "state": "impossible_now"}
+    api.routes["GET /v1/changes/c813"] = (200, impossible)
+    assert "c813: impossible now (asked)" in cli("change", "show", "c813").out
+    api.routes["GET /v1/changes"] = cli_fakes.listed(CHANGE, {**impossible, "id": "c814"})
+    listed = cli("change", "ls")
+    assert [line.split()[:2] for line in listed.out.splitlines()[1:]] == [
+        ["c813", "open"],
+        ["c814", "impossible"],
+    ]
+    assert "c814 cannot be done as things stand: No freeze. See `smgate freeze ls`." in listed.err
     past = {**CHANGE, "state": "accepted", "accepted_by": "bob", "next_step": None}
     api.routes["GET /v1/changes/c813"] = (200, past)
     assert "accepted by bob" in cli("change", "show", "c813").out

@@ -19,11 +19,26 @@ def _by(row: output.Row) -> str:
     return output.text_of(row.get("by") or "controller")
 
 
+def _state(row: output.Row) -> str:
+    return output.text_of(row.get("state")).replace("_", " ")
+
+
+def _impossible(body: output.Row) -> list[str]:
+    """Why each of those that cannot be done any more cannot."""
+    return [
+        f"{output.text_of(row.get('id'))} cannot be done as things stand: "
+        f"{output.text_of(row['would_refuse'])}"
+        for row in output.items_of(body)
+        if row.get("would_refuse")
+    ]
+
+
 TABLE: Final = output.Table(
     noun="changes",
     name="id",
     columns=(
         output.Column("CHANGE", "id"),
+        output.Column("STATE", _state),
         output.Column("KIND", "kind"),
         output.Column("BY", _by),
         output.Column("SINCE", "since"),
@@ -38,14 +53,13 @@ TABLE: Final = output.Table(
 @verbs.reads(NOUN, "ls", watch=True, examples=["smgate change ls", "smgate change ls -o wide"])
 def ls() -> asks.Listing:
     """List what waits for another person, and what one person did alone for a time."""
-    return asks.Listing(path=client.path("changes"), table=TABLE)
+    return asks.Listing(path=client.path("changes"), table=TABLE, notes=_impossible)
 
 
 def _lines(row: output.Row) -> list[str]:
     """`change show`: what it is, and what follows in numbers."""
     told = [
-        f"{output.text_of(row.get('id'))}: {output.text_of(row.get('state'))} "
-        f"({output.text_of(row.get('kind'))})",
+        f"{output.text_of(row.get('id'))}: {_state(row)} ({output.text_of(row.get('kind'))})",
         output.text_of(row.get("sentence")),
         f"reason: {output.text_of(row.get('reason'))}",
         f"by {_by(row)}, since {output.text_of(row.get('since'))}, "

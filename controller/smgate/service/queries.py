@@ -24,8 +24,9 @@ from smgate.domain import (
     why_rollout,
     why_waits,
 )
-from smgate.domain.events import Recorded
+from smgate.domain.events import Event, Recorded
 from smgate.domain.state import Fleet
+from smgate.domain.state_changes import Change
 from smgate.log import codec, port, verify as log_verify
 from smgate.service import contacts, fold, histories, preview, refusal, whatif
 from smgate.views import present, project, shape
@@ -167,9 +168,11 @@ class Queries:
             return _listing(listed, fleet.position)
 
     def changes(self) -> Row:
-        """The changes that wait for a person."""
+        """The changes that wait for a person; of one that cannot be done any more, why."""
         with self._folder.at_head() as fleet:
-            return _listing(changes.show_open(fleet, self._now_us(fleet)), fleet.position)
+            now_us = self._now_us(fleet)
+            rows = [_as_it_stands(fleet, one, now_us)[0] for one in fleet.waiting_changes()]
+            return _listing(rows, fleet.position)
 
     def change(self, name: str) -> Row:
         """One change, also one that waits no more; of an open one what an answer would do.
@@ -183,16 +186,8 @@ class Queries:
                 found = changes.find_change(fleet, name)
             except errors.RejectedError as error:
                 raise refusal.of_domain(error) from error
-            shown = {
-                "apiVersion": "v1",
-                **changes.show(fleet, found, now_us),
-                "position": fleet.position,  # its own is in its id
-                "would_refuse": None,
-            }
-            try:
-                follows = decider.answer(fleet, found)
-            except errors.RejectedError as error:
-                return shown | {"would_refuse": f"{error.message} {error.next_step}"}
+            row, follows = _as_it_stands(fleet, found, now_us)
+            shown = {"apiVersion": "v1", **row, "position": fleet.position}  # its own is in its id
             taken = preview.snapshot(fleet) if follows else None
         if taken is None:
             return shown
@@ -337,6 +332,23 @@ class Queries:
 
     def _now_us(self, fleet: Fleet) -> int:
         return max(fleet.now_us, self._clock.now_us())
+
+
+def _as_it_stands(fleet: Fleet, change: Change, now_us: int) -> tuple[Row, tuple[Event, ...]]:
+    """One change, and what an answer to it would do.
+
+    One that was asked and has become impossible waits on, since it may become possible again.
+    """
+    shown = {**changes.show(fleet, change, now_us), "would_refuse": None}
+    try:
+        return shown, decider.answer(fleet, change)
+    except errors.RejectedError as error:
+        refused = {
+            "state": "impossible_now",
+            "would_refuse": f"{error.message} {error.next_step}",
+            "next_step": f"smgate change withdraw {change.id}",
+        }
+        return shown | refused, ()
 
 
 def _listing(items: list[Row], position: int) -> Row:
