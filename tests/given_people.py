@@ -13,6 +13,7 @@ class People:
     """The part of `given.Fleet` that is about people."""
 
     state: state.Fleet
+    now_us: int
 
     def record(self, event: events.Event, actor: str) -> events.Recorded:
         """As `given.Fleet`."""
@@ -40,7 +41,7 @@ class People:
         self, command: commands.Command, *, by: str = "alice", role: str = "approver", **how: Any
     ) -> tuple[events.Event, ...]:
         """One person gives a command; then the leader plans."""
-        found = decider.decide(self.state, command, by=by, roles=frozenset({role}), **how)
+        found = self._decide(command, by=by, role=role, **how)
         for event in found:
             self.record(event, f"operator:{by}")
         self.settle()
@@ -51,7 +52,13 @@ class People:
     ) -> str:
         """The code with which a command is refused."""
         with pytest.raises(errors.RejectedError) as refusal:
-            decider.decide(self.state, command, by=by, roles=frozenset({role}), **how)
+            self._decide(command, by=by, role=role, **how)
         assert refusal.value.message
         assert refusal.value.next_step
         return refusal.value.code
+
+    def _decide(
+        self, command: commands.Command, *, by: str, role: str, **how: Any
+    ) -> tuple[events.Event, ...]:
+        who = {"by": by, "roles": frozenset({role})}
+        return decider.decide(self.state, command, now_us=self.now_us, **who, **how)

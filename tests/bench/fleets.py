@@ -75,7 +75,8 @@ class History:
 
     def order(self, command: commands.Command, by: str) -> None:
         """A person's command, and zoe's agreement to what needs another person."""
-        found = decider.decide(self.fleet, command, by=by, roles=frozenset({"approver"}))
+        roles = frozenset({"approver"})
+        found = decider.decide(self.fleet, command, by=by, roles=roles, now_us=self.now_us)
         for event in found:
             self.record(event, f"operator:{by}")
         if found and isinstance(found[-1], rulings.ChangeAsked):

@@ -43,6 +43,7 @@ def decide(
     *,
     by: str,
     roles: frozenset[str],
+    now_us: int,
     break_glass_s: int | None = None,
 ) -> tuple[Event, ...]:
     """Decide one command of one person.
@@ -54,6 +55,7 @@ def decide(
         command: what is asked.
         by: the person's name.
         roles: the person's roles.
+        now_us: when it is asked; the last event may be long past.
         break_glass_s: do it alone, for this long; then it is undone.
 
     Raises:
@@ -69,6 +71,7 @@ def decide(
     )
     _check_role(direction, roles, one_will_do=(waits or agreed) and not alone)
     _check_reason(command)
+    _check_until(command, max(fleet.now_us, now_us))
     if break_glass_s is not None:
         change_commands.check_break_glass(fleet, command, direction, expires_s=break_glass_s)
     events = effect(fleet, command, by=by, alone=alone)
@@ -134,6 +137,21 @@ def _check_reason(command: commands.Command) -> None:
             code="too_long",
             message=f"The reason is {len(reason)} characters.",
             next_step=f"At most {TEXT_MAX}.",
+        )
+
+
+def _check_until(command: commands.Command, now_us: int) -> None:
+    """Refuse a freeze that would be over before it began."""
+    if not isinstance(command, commands.DeclareFreeze) or command.until is None:
+        return
+    wrong = windows.instant_problem(command.until)
+    if wrong is None and windows.instant_us(command.until) <= now_us:
+        wrong = "it has passed"
+    if wrong is not None:
+        raise RejectedError(
+            code="bad_time",
+            message=f"Until {command.until!r}: {wrong}.",
+            next_step="Write an instant to come, such as 2027-01-04T08:00:00+01:00.",
         )
 
 
@@ -314,16 +332,7 @@ def _announce(fleet: Fleet, command: commands.AnnounceBuild, by: str) -> tuple[E
 
 def _declare_freeze(fleet: Fleet, command: commands.DeclareFreeze, by: str) -> tuple[Event, ...]:
     until = command.until
-    wrong = None if until is None else windows.instant_problem(until)
-    ends_us = None if until is None or wrong is not None else windows.instant_us(until)
-    if ends_us is not None and ends_us <= fleet.now_us:
-        wrong = "it has passed"
-    if wrong is not None:
-        raise RejectedError(
-            code="bad_time",
-            message=f"Until {until!r}: {wrong}.",
-            next_step="Write an instant to come, such as 2027-01-04T08:00:00+01:00.",
-        )
+    ends_us = None if until is None else windows.instant_us(until)
     if command.id not in fleet.freezes:
         return (rulings.FreezeDeclared(id=command.id, reason=command.reason, until=until),)
     if ends_us == fleet.freeze_ends.get(command.id):

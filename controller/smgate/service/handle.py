@@ -174,6 +174,7 @@ class Commands:
                     request.command,
                     by=by.subject,
                     roles=frozenset({by.role or ""}),
+                    now_us=self._clock.now_us(),
                     break_glass_s=request.break_glass_s,
                 )
             except errors.RejectedError as error:

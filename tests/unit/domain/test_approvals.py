@@ -81,8 +81,9 @@ def test_the_wait_and_the_reason_say_how_many_are_missing(fleet):
     assert "another person than alice, bob" in wait.next_step
     assert "by 2 people other than its author" in fleet.override("a").sentence
     assert fleet.told("a")[2] == "not_approved"
+    roles = frozenset({"approver"})
     with pytest.raises(errors.RejectedError) as refusal:
-        decider.decide(fleet.state, START, by="dora", roles=frozenset({"approver"}))
+        decider.decide(fleet.state, START, by="dora", roles=roles, now_us=fleet.now_us)
     assert "1 of 2 people" in refusal.value.next_step
 
 

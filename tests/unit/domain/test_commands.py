@@ -103,7 +103,8 @@ def test_the_examples_are_all_commands_there_are():
 def outcome(fleet, command, role):
     """The code of a refusal, or nothing."""
     try:
-        decider.decide(fleet.state, command, by="o", roles=frozenset({role}))
+        roles = frozenset({role})
+        decider.decide(fleet.state, command, by="o", roles=roles, now_us=fleet.now_us)
     except errors.RejectedError as refusal:
         return refusal.code
     return None

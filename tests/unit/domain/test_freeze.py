@@ -37,6 +37,15 @@ def test_nothing_starts_until_its_end_and_then_it_is_lifted_by_itself(fleet):
     assert fleet.seen(decisions.WaitTimedOut) == []
 
 
+def test_its_end_is_compared_with_the_time_of_the_command_and_not_of_the_last_event(fleet):
+    fleet.later(HOURS - 1)
+    quiet_since_us = fleet.state.now_us
+    fleet.now_us += 2 * SECOND_US  # nothing happens meanwhile
+    assert fleet.state.now_us == quiet_since_us
+    assert fleet.refuses(declare()) == "bad_time"
+    assert fleet.state.freezes == {}
+
+
 def test_the_leader_wakes_for_it(fleet):
     fleet.orders(declare())
     for _ in range(20):
