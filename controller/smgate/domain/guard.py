@@ -20,6 +20,8 @@ SAFE = 1
 """The boldness of a safe value."""
 RESTORE = "restore"
 """Code of what is held since a restore."""
+CHANGE_LIMIT = "change_limit"
+"""Code of what is held because it is too much at once: what a unit was told has lost its reason."""
 
 
 def is_target(fleet: Fleet, value: str | None) -> bool:
@@ -81,7 +83,7 @@ def take_held(fleet: Fleet, recorded: Recorded, event: ChangeHeld) -> None:
             change=f"c{recorded.position}",
             after=one.after,
             after_code=one.after_code,
-            restored=event.code == RESTORE,
+            code=event.code,
         )
 
 
@@ -106,20 +108,21 @@ def instead(
     if held is None or told is None or value == told.value or answer.kind == "keep":
         return None
     widens = is_target(ctx.fleet, value)
-    if held.restored:
+    if held.code == RESTORE:
         if boldness(ctx.fleet, value) < boldness(ctx.fleet, told.value):
             return None
     elif not widens and (value, answer.code) != (held.after, held.after_code):
         return None
     also = ("change_held", *dict.fromkeys((answer.code, *answer.also)))
     if told.given_for == ctx.given_for and not (told.value and ctx.raises(told.value)):
+        over = held.code == CHANGE_LIMIT and not is_target(ctx.fleet, told.value)
         kept = Answer(
             kind=answer.kind,
-            code=told.code,
+            code="change_held" if over else told.code,
             sentence=f"Change {held.change} is held: until a person accepts it, this unit keeps "
-            f"what it was told. {told.sentence}",
+            f"what it was told.{'' if over else f' {told.sentence}'}",
             facts=told.facts,
-            also=also,
+            also=also[1:] if over else also,
         )
         return kept, told.form, told.value
     if not widens:

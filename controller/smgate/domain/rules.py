@@ -17,7 +17,7 @@ from smgate.domain.decisions import OverrideSet
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.values import Form, GivenFor, Verdict
 
-RULES_VERSION: Final = "3"
+RULES_VERSION: Final = "4"
 """Raised with any change after which the same state may give another decision."""
 
 

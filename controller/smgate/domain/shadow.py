@@ -12,7 +12,6 @@ from smgate.domain.state_changes import Change
 from smgate.domain.values import Difference
 
 NO_CAUSE = "no_cause"
-CHANGE_LIMIT = "change_limit"
 
 
 def on_new_rules(fleet: Fleet, *, version: str, now_us: int) -> tuple[Event, ...]:
@@ -62,7 +61,7 @@ def waiting(fleet: Fleet, units: Iterable[str], now_us: int) -> list[Event]:
 
 def _no_longer(fleet: Fleet, units: Iterable[str]) -> list[Event]:
     """What was too much at once and is not planned any more; unlike new rules, it had a cause."""
-    limited = [change for change in fleet.waiting_changes() if change.code == CHANGE_LIMIT]
+    limited = [change for change in fleet.waiting_changes() if change.code == guard.CHANGE_LIMIT]
     looked_at = set(units) if limited else set()
     return [
         rulings.ChangeWithdrawn(
@@ -119,7 +118,7 @@ def limited(fleet: Fleet, events: Sequence[Event], now_us: int) -> list[Event]:
     made = f" after {already} already" if already else ""
     held = _held(
         fleet,
-        CHANGE_LIMIT,
+        guard.CHANGE_LIMIT,
         subject="fleet",
         found=found,
         sentence=f"One plan would change {_units(len(found))}{made} within {window_s} s; the policy "

@@ -12,8 +12,9 @@ class Held:
     change: str
     after: str | None
     after_code: str
-    restored: bool = False
-    """Held since a restore: what the unit was told stands against all that is less careful."""
+    code: str
+    """Why: `no_cause`, `change_limit`; `restore`, where what the unit was told stands against all
+    that is less careful."""
 
 
 @dataclass(slots=True, kw_only=True)

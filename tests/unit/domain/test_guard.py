@@ -314,7 +314,8 @@ def test_lifting_what_suspends_many_grants_is_held_and_suspending_them_is_not():
     assert values_of(fleet, names) == {given.SAFE}
     fleet.orders(commands.EnableGate(gate=given.GATE, reason="no truth in it"))
     assert held(fleet) == [("change_limit", names)]
-    assert values_of(fleet, names) == {given.SAFE}
+    assert {fleet.told(name) for name in names} == {("append", given.SAFE, "change_held")}
+    assert "disabled" not in fleet.override("n0").sentence, "it is enabled"
     accept(fleet)
     assert values_of(fleet, names) == {given.TARGET}
 
