@@ -168,7 +168,7 @@ def test_a_plan_is_looked_at_by_anybody_and_nothing_is_appended(bench: cb.Bench)
 def test_what_people_ordered_is_found_by_person_type_and_time(bench: cb.Bench) -> None:
     two_servers(bench)
     alice, bob = bench.token("approver", "alice"), bench.token("approver", "bob")
-    bench.command(bob, "freeze_declare", id="holiday")
+    bench.command(bob, "freeze_declare", id="holiday", idempotency_key="as the CLI does")
     bench.agreed(alice, "freeze_lift", id="holiday")
     viewer = bench.token("viewer")
     rows = bench.get(viewer, "log/rulings")["items"]

@@ -299,7 +299,7 @@ def _keyed_stream(request: Request, by: credentials.Credential) -> str:
     if request.break_glass_s is not None:
         content.append(request.break_glass_s)
     digest = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
-    return f"command/{hashlib.sha256(key.encode()).hexdigest()[:32]}/{digest}"
+    return f"{records.COMMANDS}{hashlib.sha256(key.encode()).hexdigest()[:32]}/{digest}"
 
 
 def _busy() -> refusal.RefusedError:

@@ -82,7 +82,7 @@ def rulings(
     """The newest `limit` rulings of people behind a position, in log order.
 
     Args:
-        store: the log; people's rulings are one stream of it.
+        store: the log; people's rulings are many streams of it, and are found on the way through.
         by: only this person's.
         kind: only events of this type, such as `pin_set`.
         after: a position.
@@ -90,13 +90,13 @@ def rulings(
     """
     actor = None if by is None else records.operator_actor(by)
     kept: collections.deque[port.StoredRecord] = collections.deque(maxlen=limit)
-    found, version = 0, 0
-    while page := store.read_stream(records.OPERATORS, after_version=version, limit=PAGE):
-        version = page[-1].version
+    found, position = 0, after
+    while page := store.read(after=position, limit=PAGE):
+        position = page[-1].position
         wanted = [
             record
             for record in page
-            if record.position > after
+            if records.of_people(record.stream)
             and actor in (None, record.actor)
             and (record.type not in OF_JOIN_TOKENS if kind is None else record.type == kind)
         ]

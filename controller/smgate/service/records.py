@@ -11,7 +11,9 @@ from smgate.domain.state import Fleet
 from smgate.log import codec, port
 
 OPERATORS: Final = "operators"
-"""Stream of what people decided."""
+"""Stream of what people decided without an idempotency key, and of what join tokens did."""
+COMMANDS: Final = "command/"
+"""What the stream of a command with a key begins with: each has its own, so that it is done once."""
 CONTROLLER: Final = "controller"
 """Stream and actor of what the leader decided."""
 
@@ -19,6 +21,11 @@ CONTROLLER: Final = "controller"
 def outbox_stream(outbox_id: str) -> str:
     """Stream of one outbox; its versions are the agent's sequence numbers."""
     return f"outbox/{outbox_id}"
+
+
+def of_people(stream: str) -> bool:
+    """True for a stream of what people decided."""
+    return stream == OPERATORS or stream.startswith(COMMANDS)
 
 
 def node_actor(node: str) -> str:
