@@ -64,6 +64,9 @@ def explain_rollout(fleet: Fleet, rollout_id: str, now_us: int) -> Row:
 def _wave(fleet: Fleet, rollout: Rollout, wave: Wave) -> Row:
     counted = waves.tally(fleet, rollout, wave)
     result, sentence = waves.verdict(rollout, counted.counts)
+    if wave.verdict not in (None, result):  # its members went on, or were taken back
+        then, all_of_it = len(wave.good), len(wave.units)
+        sentence = f"{then} of its {all_of_it} units were good when it was judged."
     return {
         "wave": wave.number,
         "units": list(wave.units),

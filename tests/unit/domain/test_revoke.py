@@ -236,6 +236,15 @@ def test_a_wave_of_which_nobody_is_left_ends_and_pauses(fleet):
     assert shown["pending"] == shown["good"] == shown["bad"] == []
 
 
+def test_of_a_wave_that_was_judged_it_is_said_what_it_was_judged_by(fleet):
+    before = why_rollout.explain_rollout(fleet.state, "r1", fleet.now_us)["waves"][0]
+    assert (before["verdict"], before["sentence"]) == ("passed", "2 of 2 baked.")
+    fleet.orders(revoke(wave=0))
+    shown = why_rollout.explain_rollout(fleet.state, "r1", fleet.now_us)["waves"][0]
+    assert shown["verdict"] == "passed"
+    assert shown["sentence"] == "2 of its 2 units were good when it was judged."
+
+
 def test_a_bad_member_stays_bad(fleet):
     canary = members(fleet, 0)[0]
     fleet.says(canary, facts.GpuFaultSeen(gpu_uuid=f"GPU-{canary}", xid=79))
