@@ -201,7 +201,7 @@ def _print(session: sessions.Session, body: output.Row) -> None:
                 console.data(output.text_of(row.get("type")))
         case "table" | "wide":
             for line in output.table_lines(rows, _EVENTS, style):
-                console.data(line)
+                console.told(line)
 
 
 def _what(row: output.Row) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import Final, TextIO
@@ -13,6 +14,10 @@ BOLD: Final = "1"
 RED: Final = "31"
 YELLOW: Final = "33"
 DIM: Final = "2"
+WIDTH_MIN: Final = 40
+"""On a narrower terminal lines are left to it: folded, they would be a column of words."""
+_FOLDED: Final = "    "
+"""Before what goes on from the line above, so that names stand alone on the left."""
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -29,6 +34,38 @@ def clean(text: str) -> str:
 
 def _escaped(character: str) -> str:
     return " " if character in "\n\r\t" else f"\\x{ord(character):02x}"
+
+
+def folded(line: str, width: int | None) -> list[str]:
+    """A line as lines of at most so many characters, broken between cells, else between words.
+
+    A cell, which two blanks end, that does not fit begins a line of its own. No word is broken.
+    """
+    if width is None or width < WIDTH_MIN or len(line) <= width:
+        return [line]
+    import re
+    import textwrap
+
+    indent = line[: len(line) - len(line.lstrip())]
+    done, current = [], indent
+    for cell, gap in re.findall(r"(\S+(?: \S+)*)(\s*)", line):
+        if len(current) + len(cell) > width:
+            if current.strip():
+                done.append(current.rstrip())
+                current = indent + _FOLDED
+            *whole, current = textwrap.wrap(
+                cell,
+                width,
+                initial_indent=current,
+                subsequent_indent=indent + _FOLDED,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            done += whole
+        else:
+            current += cell
+        current += gap
+    return [*done, current.rstrip()]
 
 
 class Console:
@@ -73,6 +110,23 @@ class Console:
     def data(self, text: str) -> None:
         """One piece of what was asked for."""
         print(text, file=self.out)
+
+    def told(self, line: str, *, style: str | None = None) -> None:
+        """One line for a person; on a terminal it is folded between words, and no name is broken."""
+        for one in folded(line, self._width()):
+            self.data(one if style is None else self.styled(one, style, stream=self.out))
+
+    def _width(self) -> int | None:
+        """Characters of a line where a person reads it; None where a program does."""
+        if not self.is_terminal(self.out):
+            return None
+        given = self._environ.get("COLUMNS", "")
+        if given.isascii() and given.isdigit():
+            return int(given)
+        try:
+            return os.get_terminal_size(self.out.fileno()).columns
+        except (OSError, ValueError):
+            return None
 
     def flush(self) -> None:
         """Give the reader what there is."""

@@ -151,7 +151,7 @@ def _print(session: sessions.Session, items: list[output.Row], *, headers: bool)
         case "table" | "wide":
             shown = output.Style(format=style.format, headers=headers)
             for line in output.table_lines(items, TABLE, shown):
-                console.data(line)
+                console.told(line)
 
 
 RULINGS: Final = output.Table(
@@ -163,7 +163,7 @@ RULINGS: Final = output.Table(
         output.Column("BY", "by"),
         output.Column("RULING", "type"),
         output.Column("WHAT", lambda row: _what({"data": _without_reason(row)}), most=60),
-        output.Column("REASON", "reason", most=60),
+        output.Column("REASON", "reason"),
         output.Column("AUTHOR", "author", wide=True),
     ),
 )

@@ -135,9 +135,7 @@ def listing(
         case "table" | "wide":
             for number, line in enumerate(table_lines(items, table, style)):
                 heading = number == 0 and style.headers
-                console.data(
-                    console.styled(line, consoles.BOLD, stream=console.out) if heading else line
-                )
+                console.told(line, style=consoles.BOLD if heading else None)
             if not items:
                 console.note(f"No {table.noun}.")
             if footer:
@@ -189,7 +187,7 @@ def single(
             console.data(consoles.clean(name))
         case "table" | "wide":
             for line in (lines or key_lines)(body):
-                console.data(line)
+                console.told(line)
             if footer:
                 console.note(footer)
 

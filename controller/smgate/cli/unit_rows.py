@@ -97,7 +97,7 @@ HISTORY: Final = output.Table(
         output.Column("POSITION", "position"),
         output.Column("AT", "at"),
         output.Column("WHAT", "type"),
-        output.Column("SAYS", "says", most=100),
+        output.Column("SAYS", "says"),
         output.Column("BY", "actor", wide=True),
     ),
 )

@@ -6,13 +6,10 @@ fewer parts than usual is still shown whole.
 
 from __future__ import annotations
 
-import textwrap
 from typing import Final
 
 from smgate.cli import console as consoles, output
 
-WIDTH: Final = 96
-SAYS_WIDTH: Final = 72
 CODES_SHOWN_MAX: Final = 4
 NEXT_SHOWN_MAX: Final = 5
 _LAID_OUT: Final = frozenset(
@@ -78,7 +75,7 @@ def whole_lines(body: output.Row) -> list[str]:
     if alone:
         told += ["", "Left alone", *(f"  {one}" for one in alone)]
     if output.pick(body, "memory.fits"):
-        told += ["", "Memory", *_wrapped(output.pick(body, "memory.sentence"), indent="  ")]
+        told += ["", "Memory", *_said(output.pick(body, "memory.sentence"), indent="  ")]
     return [*told, *_rest(body)]
 
 
@@ -90,8 +87,8 @@ def _waits(body: output.Row) -> list[str]:
         told.append(
             f"  - {output.text_of(wait.get('code'))}: {output.text_of(wait.get('owner'))}{until}"
         )
-        told += _wrapped(wait.get("sentence"), indent="    ")
-        told += _wrapped(wait.get("next_step"), indent="    -> ")
+        told += _said(wait.get("sentence"), indent="    ")
+        told += _said(wait.get("next_step"), indent="    -> ")
     return ["", "It waits for", *told] if told else []
 
 
@@ -105,7 +102,7 @@ def _rest(body: output.Row) -> list[str]:
     if rest:
         told += ["", *output.key_lines(rest)]
     if body.get("note"):
-        told += ["", *_wrapped(body["note"])]
+        told += ["", *_said(body["note"])]
     return told
 
 
@@ -131,11 +128,11 @@ def left_alone(body: output.Row) -> list[str]:
         pair = f" with a2a {output.text_of(a2a)}" if a2a is not None else ""
         chosen = "leave the runner at auto" if runner == "auto" else f"choose {runner}"
         told.append(f"SGLang would {consoles.clean(chosen)}{pair}.")
-    told += _wrapped(alone.get("sentence"))
+    told += _said(alone.get("sentence"))
     if alone.get("memory_fallback"):
         told.append("Its MXFP4 experts would be made BF16: 3.76 times their bytes.")
     if alone.get("raises"):
-        told += _wrapped(alone.get("raises_sentence")) or [
+        told += _said(alone.get("raises_sentence")) or [
             f"The server would not come up: {output.text_of(alone['raises'])}."
         ]
     told += [
@@ -205,7 +202,7 @@ def _loud(body: output.Row) -> list[str]:
 
 def _verdict(verdict: output.Row, *, lead: str) -> list[str]:
     told = [f"{lead}{gets(verdict)}  [{output.text_of(verdict.get('code'))}]"]
-    told += _wrapped(verdict.get("sentence"), indent="  ")
+    told += _said(verdict.get("sentence"), indent="  ")
     if verdict.get("no_safe_value"):
         told.append("  There is no safe value for it, so nothing is appended.")
     return told
@@ -231,7 +228,7 @@ def gets(override: output.Row) -> str:
 def _step(rules: list[output.Row]) -> list[str]:
     """What to do about the rule that decided."""
     steps = [one.get("next_step") for one in rules if one.get("state") == "applies"]
-    return _wrapped(f"-> {output.text_of(steps[0])}", indent="  ") if steps and steps[0] else []
+    return _said(f"-> {output.text_of(steps[0])}", indent="  ") if steps and steps[0] else []
 
 
 def _next(rules: list[output.Row], *, most: int) -> list[str]:
@@ -247,9 +244,9 @@ def _next(rules: list[output.Row], *, most: int) -> list[str]:
     told = ["", "Next, if that did not apply"]
     for one in rows[:most]:
         told.append(f"  - {output.text_of(one.get('codes'))}")
-        told += _wrapped(one.get("sentence"), indent="    ")
+        told += _said(one.get("sentence"), indent="    ")
         if one.get("next_step"):
-            told += _wrapped(f"-> {output.text_of(one['next_step'])}", indent="    ")
+            told += _said(f"-> {output.text_of(one['next_step'])}", indent="    ")
     if len(rows) > most:
         told.append(f"  and {len(rows) - most} more: --rules")
     return told
@@ -268,7 +265,7 @@ def _table(rules: list[output.Row]) -> list[str]:
     rows = []
     for one in rules:
         codes = list(one.get("codes") or ())
-        beside = textwrap.wrap(output.text_of(one.get("sentence")), SAYS_WIDTH) or ["-"]
+        beside = [output.text_of(one.get("sentence"))]
         shown = codes if len(codes) <= CODES_SHOWN_MAX else ["(all of part D)"]
         number = f"{output.text_of(one.get('part'))} {output.text_of(one.get('number'))}"
         state = _STATES.get(str(one.get("state")), output.text_of(one.get("state")))
@@ -318,14 +315,7 @@ def _members(body: output.Row) -> list[str]:
     return told + [f"  {output.text_of(one)}" for one in members if not isinstance(one, dict)]
 
 
-def _wrapped(text: object, *, indent: str = "") -> list[str]:
+def _said(text: object, *, indent: str = "") -> list[str]:
     if not isinstance(text, str) or not text:
         return []
-    return textwrap.wrap(
-        consoles.clean(text),
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return [indent + consoles.clean(text)]
