@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -116,6 +119,42 @@ def test_a_worker_that_cannot_read_says_why(store: sql.SqlStore, tmp_path: pathl
     walker = verify_workers.walker(f"sqlite:///{tmp_path / 'gone.db'}", store, workers=2)
     with pytest.raises(port.LogUnavailableError, match="unable to open"):
         verify.verify(store, stretch=STRETCH, walker=walker)
+
+
+WORKING = """
+from smgate.log import open as log_open, verify_workers, walk
+import multiprocessing, sys, time
+url = sys.argv[1]
+walker = verify_workers.walker(url, log_open.open_store(url, clock_us=lambda: 1), workers=2)
+walks = walker([(walk.BEGINNING, 5)] * 4, frozenset())
+next(walks)
+print(*(one.pid for one in multiprocessing.active_children()), flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_end_with_whoever_began_them(url: str, store: sql.SqlStore) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", WORKING, url], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    workers = [int(one) for one in parent.stdout.readline().split()]
+    assert workers
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 60
+    while any(map(alive, workers)):
+        assert time.monotonic() < deadline, "a worker waits for ever"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; one that nobody has reaped yet does not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_verification_that_was_stopped_goes_on(

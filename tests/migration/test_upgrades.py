@@ -141,3 +141,19 @@ def test_the_commands_say_the_level_and_raise_it(tmp_path: pathlib.Path) -> None
     finalized = json.loads(cli("db", "finalize", "--database", url, "-o", "json").out)
     assert (finalized["level_before"], finalized["level"]) == (1, formats.LEVEL)
     assert f"level {formats.LEVEL}, the newest" in cli("db", "check", "--database", url).err
+
+
+@pytest.mark.postgres
+def test_a_migration_that_cannot_get_its_lock_gives_up_and_leaves_all_as_it_was(
+    bare_postgres_url: str,
+) -> None:
+    """Else every reader would queue behind it for as long as somebody holds a table."""
+    old_log.make(bare_postgres_url, "0001")
+    engine = sa.create_engine(database.normalize(bare_postgres_url), poolclass=sa.NullPool)
+    with engine.begin() as holding:
+        holding.execute(sa.text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(port.LogUnavailableError) as caught:
+            log_open.upgrade(bare_postgres_url)
+    assert caught.value.reason == "timeout"
+    assert [one.code for one in log_open.check(bare_postgres_url)] == ["behind"]
+    assert log_open.upgrade(bare_postgres_url) == migrate.newest()

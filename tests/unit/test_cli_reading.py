@@ -304,6 +304,13 @@ def test_a_line_of_the_log_begins_with_whom_it_is_about(api: FakeApi, cli: Cli) 
     assert "would" not in line
 
 
+def test_a_line_of_an_erased_fact_says_so(api: FakeApi, cli: Cli) -> None:
+    row = {"position": 9, "type": "weights_seen", "actor": "node:n1", "data": None}
+    api.routes["GET /v1/events"] = cli_fakes.listed(row)
+    api.routes["GET /v1/log/head"] = (200, {"position": 9, "chain": "ab"})
+    assert "erased" in cli("log", "tail").out.splitlines()[1]
+
+
 def test_a_log_that_was_changed_is_an_error_with_the_row(api: FakeApi, cli: Cli) -> None:
     bad = {"kind": "changed", "position": 3, "sentence": "The record does not match."}
     api.routes["GET /v1/log/verify"] = (200, {"ok": False, "chain": "", "first_bad": bad})

@@ -47,6 +47,8 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _what(row: output.Row) -> str:
+    if "data" in row and row["data"] is None:
+        return "(its payload was erased)"
     for key in ("data", "payload", "event"):
         value = row.get(key)
         if isinstance(value, dict):
