@@ -6,6 +6,7 @@ a search for the printed pair, not by the agent.
 
 import json
 import math
+import random
 import re
 from pathlib import Path
 
@@ -31,6 +32,9 @@ from smgate_agent.launch import ed25519
 FIXTURES = Path(__file__).parent.parent / "fixtures/sglang"
 BODIES = [path.read_bytes() for path in sorted((FIXTURES / "server_info").glob("*.json"))]
 CONFIG = (FIXTURES / "k3_config.json").read_bytes()
+MODEL_INFO = (
+    b'{"architectures":["KimiK3ForConditionalGeneration"],"api_key":"sk-PLANTED-api-key-0001"}'
+)
 EXPOSITION = b"""# HELP sglang:num_requests_total Requests.
 # TYPE sglang:num_requests_total counter
 sglang:num_requests_total{model_name="k3"} 1204.0
@@ -42,40 +46,49 @@ K3 = "KimiK3ForConditionalGeneration"
 ARCHITECTURES = frozenset({K3})
 THOUSAND = settings(max_examples=1000)
 
-cuts = st.tuples(
-    st.sampled_from(["cut", "set", "double", "swap", "end"]),
-    st.floats(0, 1, exclude_max=True),
-    st.floats(0, 1, exclude_max=True),
-    st.integers(0, 255),
-)
+
+class Chance(random.Random):
+    """Draws a whole input from one number: drawn piece by piece, hypothesis is most of the time."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self._number = number
+
+    def __repr__(self):
+        return f"Chance({self._number})"
 
 
-def damaged(data, edits):
-    """The bytes after each edit: a piece is cut out, doubled or moved, a byte set, the end lost."""
+chances = st.integers(0, 2**64 - 1).map(Chance)
+
+
+def damaged(data, chance):
+    """The bytes after one to six edits: a piece is cut out, doubled or moved, a byte set, the end lost."""
     out = bytearray(data)
-    for kind, where, other, byte in edits:
+    for _ in range(min(chance.randint(1, 6), chance.randint(1, 6))):
         if not out:
             break
-        at, to = sorted((int(where * len(out)), int(other * len(out))))
+        at, to = sorted((chance.randrange(len(out)), chance.randrange(len(out))))
+        kind, size = chance.choice(["cut", "set", "double", "swap", "end"]), chance.randrange(256)
         if kind == "cut":
-            del out[at : to if byte % 2 else at + byte]
+            del out[at : to if size % 2 else at + size]
         elif kind == "set":
-            out[at] = byte
+            out[at] = size
         elif kind == "double":
-            out[to:to] = out[at : at + byte * 8]
+            out[to:to] = out[at : at + size * 8]
         elif kind == "swap":
-            piece = out[at : at + byte]
-            del out[at : at + byte]
+            piece = out[at : at + size]
+            del out[at : at + size]
             out[to:to] = piece
         else:
             del out[to:]
     return bytes(out)
 
 
-def hostile(*seeds):
+def hostile(seeds, chance):
     """Random bytes one time in four, else one of the seeds with damage."""
-    edited = st.builds(damaged, st.sampled_from(seeds), st.lists(cuts, min_size=1, max_size=6))
-    return st.one_of(st.binary(max_size=600), edited, edited, edited)
+    if chance.randrange(4) == 0:
+        return chance.randbytes(chance.randrange(601))
+    return damaged(chance.choice(seeds), chance)
 
 
 def facts_of(**reading):
@@ -93,13 +106,26 @@ def as_python_reads(body):
         return None
 
 
+def test_of_the_inputs_some_are_still_read_and_most_are_not():
+    """Else the tests below would try nothing but the first line of a parser."""
+    read = 0
+    for number in range(400):
+        try:
+            server_info.parse(hostile(BODIES, Chance(number)))
+            read += 1
+        except server_info.MalformedBodyError:
+            pass
+    assert 20 < read < 200
+
+
 def no_secret(data):
     assert not [secret for secret in SECRETS if secret in data], data
 
 
 @THOUSAND
-@given(hostile(*BODIES))
-def test_a_server_info_is_read_as_it_stands_or_is_unknown(body):
+@given(chances)
+def test_a_server_info_is_read_as_it_stands_or_is_unknown(chance):
+    body = hostile(BODIES, chance)
     try:
         info = server_info.parse(body)
     except server_info.MalformedBodyError as exc:
@@ -116,8 +142,9 @@ def test_a_server_info_is_read_as_it_stands_or_is_unknown(body):
 
 
 @THOUSAND
-@given(hostile(b'{"architectures":["' + K3.encode() + b'"],"api_key":"sk-PLANTED-api-key-0001"}'))
-def test_an_architecture_is_read_or_unknown(body):
+@given(chances)
+def test_an_architecture_is_read_or_unknown(chance):
+    body = hostile([MODEL_INFO], chance)
     try:
         name = server_info.parse_architecture(body)
     except server_info.MalformedBodyError:
@@ -148,10 +175,10 @@ SHAPED = [
 
 
 @THOUSAND
-@given(data=st.data(), pieces=st.integers(1, 4000))
-def test_a_log_is_read_as_it_stands_or_is_unknown(data, pieces):
-    shape, seed = data.draw(st.sampled_from(SHAPED))
-    data = data.draw(hostile(seed))
+@given(chances)
+def test_a_log_is_read_as_it_stands_or_is_unknown(chance):
+    shape, seed = chance.choice(SHAPED)
+    data, pieces = hostile([seed], chance), chance.randint(1, 4000)
     framer, reader = log_frames.Framer(shape), log_reader.LogReader()
     lines = []
     for at in range(0, len(data), pieces * 16):
@@ -167,7 +194,7 @@ def test_a_log_is_read_as_it_stands_or_is_unknown(data, pieces):
 
 
 ARGS = [
-    line.partition(b"server_args=")[2].decode()
+    line.partition(b"server_args=")[2]
     for shape, log in SHAPED
     if shape == "plain"
     for line in log.splitlines()
@@ -176,20 +203,22 @@ ARGS = [
 
 
 @THOUSAND
-@given(hostile(*(text.encode() for text in ARGS)))
-def test_a_python_repr_gives_only_what_was_asked_for(data):
+@given(chances)
+def test_a_python_repr_gives_only_what_was_asked_for(chance):
+    data = hostile(ARGS, chance)
     text = data.decode("utf-8", "replace")
     fields = python_repr.scan_fields(text, server_args.FIELDS)
     assert fields.keys() <= server_args.FIELDS
     assert all(isinstance(value, str | int | float | None) for value in fields.values())
-    args = server_args.from_log_line("server_args=" + text)
-    if args is not None:
+    args = server_args.from_fields(fields)
+    if args.runner is not None:
         assert args.runner in {"other", *re.findall(r"[a-z_0-9]+", text)}
 
 
 @THOUSAND
-@given(hostile(CONFIG))
-def test_a_model_config_denies_mxfp4_only_where_it_does_not_stand(body):
+@given(chances)
+def test_a_model_config_denies_mxfp4_only_where_it_does_not_stand(chance):
+    body = hostile([CONFIG], chance)
     found = model_config.parse(body)
     no_secret(repr(found).encode())
     if found.mxfp4 is False:
@@ -209,8 +238,9 @@ def _words(quantization):
 
 
 @THOUSAND
-@given(hostile(EXPOSITION))
-def test_counters_are_numbers_or_unknown(body):
+@given(chances)
+def test_counters_are_numbers_or_unknown(chance):
+    body = hostile([EXPOSITION], chance)
     counters = bake.parse(body.decode("utf-8", "replace"))
     if counters is not None:
         for value in (counters.requests, counters.failures, counters.tokens):
@@ -228,8 +258,9 @@ SIGNED = base.encode(
 
 
 @THOUSAND
-@given(hostile(SIGNED))
-def test_a_directive_that_was_changed_on_its_way_is_refused(tmp_path_factory, body):
+@given(chances)
+def test_a_directive_that_was_changed_on_its_way_is_refused(tmp_path_factory, chance):
+    body = hostile([SIGNED], chance)
     folder = tmp_path_factory.mktemp("holder") if not FOLDERS else FOLDERS[0]
     FOLDERS[:] = [folder]
     holder = directive_poll.Holder(
