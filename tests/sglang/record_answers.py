@@ -8,14 +8,18 @@ they report on is told to them. Nothing falls back to anything: what cannot run 
 import ast
 import asyncio
 import importlib.util
+import inspect
 import types
 from pathlib import Path
 
 import worker_ops
+from sglang.srt import server_args
+from sglang.srt.plugins import load_plugins
 from sglang.srt.runtime_context import publish
 from sglang.version import __version__
 
 STARTUP_TIME_S = 912.4
+RESOLUTION = ("resolve_once", "resolved_dict")
 ENDPOINT = "sglang.srt.entrypoints.http_server"
 MANAGER = "sglang.srt.managers.tokenizer_manager"
 SCHEDULER = "sglang.srt.managers.scheduler"
@@ -41,6 +45,17 @@ def server_info(arguments, memory):
     told = _method(SCHEDULER, "Scheduler", "get_init_info", vars(scheduler))()
     served = types.SimpleNamespace(tokenizer_manager=manager, scheduler_info=told)
     return asyncio.run(_function(ENDPOINT, "server_info", _global_state=served)())
+
+
+def parser():
+    """What the launch gate's question uses: the functions' parameters, and how a launch is resolved."""
+    resolves = {name: hasattr(server_args.ServerArgs, name) for name in RESOLUTION}
+    asked = server_args.prepare_server_args
+    return {
+        "prepare_server_args": list(inspect.signature(asked).parameters),
+        "load_plugins": list(inspect.signature(load_plugins).parameters),
+        **resolves,
+    }
 
 
 def _internal_state(scheduler):

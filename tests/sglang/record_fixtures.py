@@ -264,6 +264,7 @@ def main(folder=FIXTURES):
         print(f"nothing is recorded of SGLang {__version__}", file=sys.stderr)
         return 2
     recorder = Recorder(Path(folder).resolve())
+    recorder.write(f"parsers/{__version__}.json", json.dumps(record_answers.parser()) + "\n")
     record(recorder)
     print("\n".join(recorder.written))
     return 0

@@ -17,11 +17,16 @@ pytestmark = pytest.mark.sglang
 TOLD = """
 import os, sys
 if any("prepare_server_args" in word for word in sys.orig_argv):
+    with open(os.environ["ASKED"], "a") as stream:
+        stream.write("x")
     sys.path.insert(0, {folder!r})
     import worker_stubs
     worker_stubs.install()
     worker_stubs.flashinfer_is_installed()
     import worker_machine
+    if not worker_machine.HAS_PLATFORM:
+        # Told of CUDA while they are imported, its modules want packages that are not here.
+        import sglang.srt.configs.model_config
     story = worker_machine.machine(sm=os.environ["SM"], torch_cuda="13.0")
     story.__enter__()
 """
@@ -54,7 +59,12 @@ def node(tmp_path, archive, request):
     site.mkdir()
     (site / "sitecustomize.py").write_text(TOLD.format(folder=str(conftest.WORKER.parent)))
     node.environ["PYTHONPATH"] = str(site)
+    node.environ["ASKED"] = str(tmp_path / "asked")
     return node
+
+
+def times_asked(node):
+    return len(pathlib.Path(node.environ["ASKED"]).read_text())
 
 
 def resolved(node, sm, *argv):
@@ -94,7 +104,7 @@ def test_the_answer_is_kept_for_the_same_launch_alone(node, k3_models):
     (kept,) = (node.state / "dry_resolved").iterdir()
     written = kept.stat().st_mtime_ns
     assert resolved(node, "10.7", *argv) == first
-    assert (kept.stat().st_mtime_ns, node.took_s < 5) == (written, True)
+    assert (kept.stat().st_mtime_ns, times_asked(node)) == (written, 1)
     assert resolved(node, "10.7", *argv, "--moe-runner-backend", "triton")["runner"] == "triton"
     assert len(list((node.state / "dry_resolved").iterdir())) == 2
     assert str(k3_models["group_and_top"]) not in kept.read_text() + kept.name
