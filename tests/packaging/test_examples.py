@@ -15,12 +15,13 @@ from tests.packaging import conftest, objects, starts
 from smgate_agent import doctor
 from smgate_agent.launch import local_rule, options
 
+OTHERS = ("examples/config-file", "examples/lws-barrier")
 EXAMPLES = sorted(
     folder.removeprefix("examples/")
     for folder in conftest.KUSTOMIZATIONS
-    if folder.startswith("examples/") and folder != "examples/config-file"
+    if folder.startswith("examples/") and folder not in OTHERS
 )
-"""Those with the gate in front of the command; the other one has its own tests."""
+"""Those with the gate in front of the command; the others have their own tests."""
 FORMS = ["deployment", "dynamo", "llm-d"]
 """One for each way to write the prefix: a shell, Python, a function in a script."""
 UNITS = {

@@ -40,18 +40,38 @@ def pair(
 
     Only a launch that a rule could steer is worth that time; `until` is on the monotonic clock.
     """
+    found = resolve(
+        launch, command, config_path=config_path, children=children, store=store, until=until
+    )
+    return _pair(found)
+
+
+def resolve(
+    launch: Json,
+    command: Command | None,
+    *,
+    config_path: str | None,
+    children: Children,
+    store: Store,
+    until: float,
+) -> Json | None:
+    """All that SGLang says of it; None as for `pair`."""
     if command is None or command.interpreter is None or not local_rule.could_be_steered(launch):
         return None
     name = _name(launch, command, config_path)
-    kept = _pair(store.dry_resolved(name))
+    kept = _whole(store.dry_resolved(name))
     left = until - time.monotonic()
     if kept is not None or left < TIME_MIN_S:
         return kept
     argv = [command.interpreter, *command.interpreter_flags, "-c", sources.script(SCRIPT)]
-    found = _pair(children.run([*argv, json.dumps(command.tokens)], timeout_s=left).result())
+    found = _whole(children.run([*argv, json.dumps(command.tokens)], timeout_s=left).result())
     if found is not None:
         store.save_dry_resolved(name, found)
     return found
+
+
+def _whole(answer: Json | None) -> Json | None:
+    return None if _pair(answer) is None else answer
 
 
 def _pair(answer: Json | None) -> Json | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from smgate_agent.launch import (
     agreement,
+    barrier_entry,
     checks,
     config_sink,
     contact,
@@ -170,7 +171,10 @@ class Gate:
         if progress.agreement is None or progress.launch is None:
             return
         alone, unheard_s = self._alone(progress.launch), self._unheard_s()
-        report = ranks_rule.report(progress.launch, progress.held, alone, unheard_s)
+        disagreed = barrier_entry.is_remembered(self.store, progress.launch)
+        report = ranks_rule.report(
+            progress.launch, progress.held, alone, unheard_s, disagreed=disagreed
+        )
         if progress.signed is not None:
             progress.agreement.hand_on(self.outcome()[0], progress.signed, report)
         else:
@@ -213,6 +217,22 @@ class Gate:
         if code is None:
             return outcome
         return local_rule.result("untouched", value, code)
+
+    def barrier(self, more: list[str]) -> list[str]:
+        """Wait for the other ranks, where they are to wait for each other inside SGLang."""
+        launch, command = self.progress.launch, self.progress.command
+        if not self.options.barrier or launch is None or command is None:
+            return []
+        asked = barrier_entry.Asked(
+            launch=launch,
+            command=command,
+            more=tuple(more),
+            store=self.store,
+            children=self.children,
+            timeout_s=self.options.gate_timeout_s,
+            until=self.until,
+        )
+        return [] if self.options.prepare else barrier_entry.wait(asked, quiet=self.options.quiet)
 
     def farewell(self, outcome: Json, source: str, generation: int | None) -> None:
         """Remember and report what is about to be done. Never raises."""
@@ -281,11 +301,11 @@ def main(argv: Sequence[str]) -> int:
     own, command = option_lists.split(argv)
     if not command:
         return _usage(own)
-    value: str | None = None
+    more: list[str] = []
     children = Children()
     config_sink.lay_base(own)
     try:
-        value = _decide(own, command, began, children)
+        _decide(own, command, began, children, more)
     except ending.Terminated:
         children.kill_all()
         raise
@@ -294,7 +314,7 @@ def main(argv: Sequence[str]) -> int:
         telling.say(f"left the command as it is (gate_error_{type(exc).__name__.lower()})")
     if "--prepare" in own:  # also where the other options make no sense
         return 0
-    return handover.become(command, value)
+    return handover.become(command, more)
 
 
 def _usage(own: list[str]) -> int:
@@ -306,13 +326,16 @@ def _usage(own: list[str]) -> int:
     return USAGE_STATUS
 
 
-def _decide(own: list[str], command: list[str], began: float, children: Children) -> str | None:
+def _decide(
+    own: list[str], command: list[str], began: float, children: Children, more: list[str]
+) -> None:
+    """Add to `more` what the command is given; it holds whatever goes wrong after."""
     try:
         options = option_lists.read(own, os.environ)
     except option_lists.UsageError:
         # The message is not repeated: it quotes what was typed, and a secret may be in it.
         telling.say("left the command as it is (usage_error: see smgate-agent launch --help)")
-        return None
+        return
     gate = Gate(
         options=options,
         argv=command,
@@ -324,6 +347,9 @@ def _decide(own: list[str], command: list[str], began: float, children: Children
     gate.progress.done.wait(max(0.0, gate.until - time.monotonic()))
     outcome, source, generation = gate.outcome()
     outcome = gate.put_in_file(outcome)
+    value = None if options.write_config is not None else outcome["value"]
+    more += [] if value is None else [handover.FLAG, str(value)]
+    more += gate.barrier(more)
     parting = threading.Thread(
         target=gate.farewell, args=(outcome, source, generation), daemon=True
     )
@@ -332,5 +358,3 @@ def _decide(own: list[str], command: list[str], began: float, children: Children
     children.kill_all()
     reap_strangers()
     gate.say(outcome, source)
-    value = outcome["value"]
-    return None if value is None or options.write_config is not None else str(value)

@@ -19,9 +19,12 @@ IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 LOCALE_VARIABLE = "LC_CTYPE"
 
 
-def become(argv: Sequence[str], value: str | None) -> int:
-    """Replace this process by the command; returns a shell's exit status if that is impossible."""
-    command = [*argv, FLAG, value] if value is not None else list(argv)
+def become(argv: Sequence[str], more: Sequence[str]) -> int:
+    """Replace this process by the command with more arguments.
+
+    Returns a shell's exit status if that is impossible.
+    """
+    command = [*argv, *more]
     with contextlib.suppress(Exception):
         _undo_interpreter_start()
     try:

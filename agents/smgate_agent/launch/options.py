@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 120.0
 DEADLINE_MAX_S = 3600.0
+GATE_TIMEOUT_S = 600.0
+GATE_TIMEOUT_MAX_S = 86400.0
 STATE_DIR = "/var/lib/smgate-agent"
 AGENT_SOCKET = "/run/smgate-agent/agent.sock"
 
@@ -43,6 +45,8 @@ class Options:
     base_config: str | None = None
     write_config: str | None = None
     prepare: bool = False
+    barrier: bool = False
+    gate_timeout_s: float = GATE_TIMEOUT_S
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -65,6 +69,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     _add_peers(made, environ)
     _add_manner(made, environ)
+    _add_barrier(made, environ)
     return made
 
 
@@ -151,6 +156,25 @@ def _add_manner(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> No
     add("--quiet", action="store_true", help="say nothing on stderr")
 
 
+def _add_barrier(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """Whether the ranks of a server of several nodes wait for each other inside SGLang."""
+    add = made.add_argument
+    add(
+        "--barrier",
+        action="store_true",
+        default=environ.get("SMGATE_BARRIER", "") not in ("", "0"),
+        help="let the ranks of several nodes wait at SGLang's own launch gate until their resolved "
+        "values were compared; all ranks have to ask for it (SMGATE_BARRIER=1)",
+    )
+    add(
+        "--gate-timeout-s",
+        type=float,
+        default=environ.get("SMGATE_GATE_TIMEOUT_S", str(GATE_TIMEOUT_S)),
+        metavar="SECONDS",
+        help="open that gate after this long in any case (SMGATE_GATE_TIMEOUT_S, 600)",
+    )
+
+
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
     """The options in force.
 
@@ -162,6 +186,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
         raise UsageError("SMGATE_ON_DOUBT is neither untouched nor safe")
     if not 0 <= found.deadline_s <= DEADLINE_MAX_S:
         raise UsageError(f"--deadline-s is not between 0 and {DEADLINE_MAX_S:.0f}")
+    if not 1 <= found.gate_timeout_s <= GATE_TIMEOUT_MAX_S:
+        raise UsageError(f"--gate-timeout-s is not between 1 and {GATE_TIMEOUT_MAX_S:.0f}")
     if (found.base_config is None) != (found.write_config is None):
         raise UsageError("--base-config and --write-config go together")
     if found.prepare and found.write_config is None:

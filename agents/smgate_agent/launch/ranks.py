@@ -34,11 +34,11 @@ SETTLE_S = 3 * PAUSE_S
 CONNECTIONS_MAX = 256
 
 
-def address_of(rendezvous: str) -> tuple[str, int]:
+def address_of(rendezvous: str, distance: int = PORT_DISTANCE) -> tuple[str, int]:
     """Where rank 0's gate is met."""
     host, _, port = rendezvous.rpartition(":")
-    wanted = int(port) + PORT_DISTANCE
-    return host, wanted if wanted <= PORT_MAX else int(port) - PORT_DISTANCE
+    wanted = int(port) + distance
+    return host, wanted if wanted <= PORT_MAX else int(port) - distance
 
 
 class Line:
@@ -108,7 +108,7 @@ class Meeting:
     def agree(self, own: Json) -> Json:
         """Settle on one value with those who came and are still there, and tell them."""
         time.sleep(SETTLE_S)
-        there = [one for one, line in self._all() if _is_there(line)]
+        there = [one for one, line in self._all() if is_there(line)]
         # A rank that is there twice belongs to two launches of this unit: which one is not known.
         complete = sorted(one["rank"] for one in there) == list(range(1, self.nnodes))
         agreed = ranks_rule.agree([own, *there], complete=complete)
@@ -163,7 +163,8 @@ class Meeting:
         )
 
 
-def _is_there(line: Line) -> bool:
+def is_there(line: Line) -> bool:
+    """Whether whoever is at the other end answers."""
     if not line.send({"still_there": True}, timeout_s=ANSWER_S):
         return False
     return line.receive(until=time.monotonic() + ANSWER_S) == {"still_there": True}
@@ -171,19 +172,26 @@ def _is_there(line: Line) -> bool:
 
 def open_meeting(rendezvous: str, unit: str, nnodes: int) -> Meeting | None:
     """Listen as rank 0; None where another launch of this unit listens already."""
-    _, port = address_of(rendezvous)
-    try:
-        listener = socket.create_server(
-            ("", port), backlog=nnodes, family=socket.AF_INET6, dualstack_ipv6=True
-        )
-    except (OSError, ValueError, OverflowError):
-        try:
-            listener = socket.create_server(("", port), backlog=nnodes)
-        except (OSError, OverflowError):
-            return None
+    listener = listen(rendezvous, nnodes)
+    if listener is None:
+        return None
     meeting = Meeting(unit=unit, nnodes=nnodes, _listener=listener)
     threading.Thread(target=meeting.serve, daemon=True).start()
     return meeting
+
+
+def listen(rendezvous: str, backlog: int, distance: int = PORT_DISTANCE) -> socket.socket | None:
+    """Rank 0's socket, for both kinds of address where the machine has both; None if it is taken."""
+    _, port = address_of(rendezvous, distance)
+    try:
+        return socket.create_server(
+            ("", port), backlog=backlog, family=socket.AF_INET6, dualstack_ipv6=True
+        )
+    except (OSError, ValueError, OverflowError):
+        try:
+            return socket.create_server(("", port), backlog=backlog)
+        except (OSError, OverflowError):
+            return None
 
 
 def ask(rendezvous: str, own: Json, *, until: float) -> Json | None:

@@ -18,7 +18,14 @@ Json = dict[str, Any]
 TARGET, SAFE, NOTHING, HANDS_OFF = "target", "safe", "nothing", "hands_off"
 
 
-def report(launch: Json, held: Json | None, alone: Json, unheard_s: float | None) -> Json:
+def report(
+    launch: Json,
+    held: Json | None,
+    alone: Json,
+    unheard_s: float | None,
+    *,
+    disagreed: bool = False,
+) -> Json:
     """What this rank says: how it stands, by which decision, and which value is safe here.
 
     Args:
@@ -26,10 +33,12 @@ def report(launch: Json, held: Json | None, alone: Json, unheard_s: float | None
         held: the last verified directive.
         alone: what the local rule would do with this rank by itself.
         unheard_s: how long the controller was not heard.
+        disagreed: whether the last launch of this kernel key here was ended because its ranks
+            disagreed; then this rank takes no target.
     """
     target = local_rule.held_target(launch, held, unheard_s)
     standing, decision = _standing(held, alone), None
-    if target is not None and held is not None:
+    if target is not None and held is not None and not disagreed:
         standing, decision = TARGET, f"{held['incarnation']}/{target['decided_at']}"
     return {
         "unit": kernel_key.unit_id("", launch),
@@ -38,6 +47,7 @@ def report(launch: Json, held: Json | None, alone: Json, unheard_s: float | None
         "standing": standing,
         "decision": decision,
         "safe": local_rule.safe_value(launch),
+        "disagreed": disagreed,
     }
 
 
@@ -58,7 +68,9 @@ def agree(reports: Sequence[Json], *, complete: bool) -> Json:
         return local_rule.result("append", local_rule.TARGET, "ranks_agree")
     safe = {one["safe"] for one in reports}
     if safe == {local_rule.SAFE}:
-        return local_rule.result("append", local_rule.SAFE, "ranks_safe")
+        disagreed = any(one.get("disagreed") for one in reports)
+        code = "unit_disagreed_here" if disagreed else "ranks_safe"
+        return local_rule.result("append", local_rule.SAFE, code)
     return local_rule.result("untouched", None, "local_no_safe_value")
 
 
@@ -80,6 +92,7 @@ def is_report(value: object) -> bool:
         and value.get("standing") in (TARGET, SAFE, NOTHING, HANDS_OFF)
         and (value.get("decision") is None or shapes.fits(shapes.NAME, value["decision"]))
         and value.get("safe") in (None, local_rule.SAFE)
+        and value.get("disagreed", False) in (True, False)
     )
 
 

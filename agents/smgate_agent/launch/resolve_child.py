@@ -11,10 +11,15 @@ import sys
 
 MARK = "smgate-result "
 STDOUT, STDERR = 1, 2
+OF_THE_GATE = (
+    *("gated_launch_port", "host", "dp_size", "enable_dp_attention"),
+    *("elastic_ep_backend", "use_ray"),
+)
+"""What says whether the ranks could all wait at SGLang's own launch gate."""
 
 
-def resolved(argv: "list[str]") -> "dict[str, str]":
-    """The pair this command line resolves to, on this machine."""
+def resolved(argv: "list[str]") -> "dict[str, object]":
+    """The pair this command line resolves to, on this machine, and what is about SGLang's gate."""
     from sglang.srt.plugins import load_plugins
     from sglang.srt.server_args import prepare_server_args
 
@@ -24,7 +29,8 @@ def resolved(argv: "list[str]") -> "dict[str, str]":
         arguments.resolve_once()
     has_record = hasattr(arguments, "resolved_dict")
     values = arguments.resolved_dict() if has_record else vars(arguments)
-    return {"runner": values["moe_runner_backend"], "a2a": values["moe_a2a_backend"]}
+    pair = {"runner": values["moe_runner_backend"], "a2a": values["moe_a2a_backend"]}
+    return {**pair, **{name: values.get(name) for name in OF_THE_GATE}}
 
 
 def main() -> None:

@@ -16,6 +16,9 @@ from smgate_agent.launch import contact, ed25519, kernel_key, shapes
 
 Json = dict[str, Any]
 FILE_BYTES_MAX = 4 << 20
+LAUNCHES = "launches"
+DISAGREED, BARRIERS = f"{LAUNCHES}/disagreed", f"{LAUNCHES}/barriers"
+"""Below the one folder that a server in a container has from its host, and that outlives it."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,29 @@ class Store:
 
     def save_launch(self, launch_id: str, record: Json) -> None:
         """Leave word for the resident agent which process this launch became."""
-        write_json(self.folder / "launches" / f"{launch_id}.json", record)
+        write_json(self.folder / LAUNCHES / f"{launch_id}.json", record)
 
-    def _unit_file(self, unit: str) -> Path:
+    def disagreed(self, unit: str) -> Json | None:
+        """What the ranks of a unit disagreed about, when that ended a launch of it."""
+        return read_json(self._unit_file(unit, DISAGREED))
+
+    def save_disagreed(self, unit: str, record: Json) -> bool:
+        """Remember that a launch is being ended because its ranks disagree; whether it was kept."""
+        self._make_launches()
+        return write_json(self._unit_file(unit, DISAGREED), record)
+
+    def save_barrier(self, launch_id: str, record: Json) -> None:
+        """Leave word of how a launch came past SGLang's own launch gate."""
+        self._make_launches()
+        write_json(self.folder / BARRIERS / f"{launch_id}.json", record)
+
+    def _make_launches(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / LAUNCHES).mkdir(exist_ok=True)
+
+    def _unit_file(self, unit: str, folder: str = "last_appended") -> Path:
         name = kernel_key.canonical_digest(unit) if "/" in unit else unit
-        return self.folder / "last_appended" / f"{name}.json"
+        return self.folder / folder / f"{name}.json"
 
 
 def verified(signed: object, identity: Identity) -> Json:
