@@ -9,7 +9,8 @@ import pytest
 from tests import cli_fakes
 from tests.migration import old_log
 
-from smgate.log import formats, migrate, open as log_open, sql, verify
+from smgate.domain import why
+from smgate.log import codec, formats, migrate, open as log_open, sql, verify
 from smgate.service import fold, leader, queries, redact, refusal
 
 NOW_US = 1_764_481_000_000_000
@@ -87,6 +88,7 @@ def test_what_was_erased_is_gone_and_all_else_is_as_before(store: sql.SqlStore) 
         name: unit.override for name, unit in before.units.items()
     }
     assert queries._event(left)["data"] is None
+    assert why.says(codec.recorded(left).event) == "its payload was erased"
     assert give(store, position)["changed"] is False, "given again it changes nothing"
     assert len(store.read(after=0)) == 84
     url = store.database.url

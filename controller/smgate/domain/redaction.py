@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,8 @@ class FactRedacted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
     """What is left of such a fact: something happened, and nothing is known of it. Never stored."""
+
+    sentence: ClassVar[str] = "its payload was erased"
 
 
 ERASED: Final = Erased()
