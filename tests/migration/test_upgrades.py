@@ -138,6 +138,9 @@ def test_the_commands_say_the_level_and_raise_it(tmp_path: pathlib.Path) -> None
     checked = cli("db", "check", "--database", url)
     assert checked.code == 0
     assert "level 1" in checked.err
+    told = json.loads(cli("db", "check", "--database", url, "-o", "json").out)["level"]
+    assert (told["level"], told["newest"]) == (1, formats.LEVEL)
+    assert "fact_redacted version 1" in told["finalizing_enables"]
     finalized = json.loads(cli("db", "finalize", "--database", url, "-o", "json").out)
     assert (finalized["level_before"], finalized["level"]) == (1, formats.LEVEL)
     assert f"level {formats.LEVEL}, the newest" in cli("db", "check", "--database", url).err

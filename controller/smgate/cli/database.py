@@ -55,7 +55,9 @@ def upgrade(session: sessions.Session, database: Url = None) -> int:
 )
 def check(session: sessions.Session, database: Url = None) -> int:
     """Say what keeps this version from using the database. Changes nothing."""
-    problems = offline.check(_url(session, database))
+    url = _url(session, database)
+    problems = offline.check(url)
+    level = None if problems else offline.level(url)
     table = output.Table(
         noun="problems",
         name="code",
@@ -65,7 +67,7 @@ def check(session: sessions.Session, database: Url = None) -> int:
             output.Column("NEXT STEP", "next_step"),
         ),
     )
-    body = {"apiVersion": "v1", "items": problems}
+    body = {"apiVersion": "v1", "items": problems, "level": level}
     output.listing(session.console, body, table, session.style, footer="")
     if problems:
         raise failures.CliError(
@@ -73,7 +75,8 @@ def check(session: sessions.Session, database: Url = None) -> int:
             code=str(problems[0]["code"]),
             hint=str(problems[0]["next_step"]),
         )
-    _say_level(session, offline.level(_url(session, database)))
+    if level is not None:
+        _say_level(session, level)
     return exit_codes.OK
 
 
