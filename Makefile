@@ -11,10 +11,11 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
+BENCH_SIZES ?= 10000,1000000,5000000
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-launch hammer \
-	walk search ci clean
+	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-size \
+	bench-launch hammer walk search ci clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +78,11 @@ bench-decide: setup ## What deciding costs, as JSON lines (BENCH_NODES=1000,1000
 bench-log: ## What the log writes and reads beside the eventsourcing library, as JSON lines (BENCH_SCALE=0.1)
 	@sh ops/dev/venv.sh .venv-bench controller,postgres,test,bench
 	@PYTHONPATH=. .venv-bench/bin/python -m tests.bench.log
+
+bench-size: ## What logs of 10,000 to 5,000,000 facts cost, as JSON lines
+	@sh ops/dev/venv.sh .venv-bench controller,postgres,test,bench
+	@PYTHONPATH=. .venv-bench/bin/python -m tests.bench.log_size \
+		--sizes $(BENCH_SIZES)
 
 bench-launch: setup ## What the launch gate adds to a start, as JSON lines (BENCH_RUNS=15)
 	@PYTHONPATH=. $(BIN)/python -m tests.bench.launch
