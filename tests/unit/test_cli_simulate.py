@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,16 @@ def test_a_bad_scenario_is_told_with_its_line(cli: Cli, tmp_path: Path) -> None:
     error = cli("simulate", "run", str(file), "--json").error
     assert error["code"] == "bad_scenario"
     assert cli("simulate", "run", str(tmp_path / "none")).code == 2
+
+
+def test_the_alarms_of_a_simulated_fleet_are_nobodys() -> None:
+    asked = ("simulate", "fleet", "--seed", "3", "--nodes", "6", "--days", "1", "--json")
+    code = f"import sys; from smgate.cli import app; sys.argv[1:] = {list(asked)!r}; app.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "ALARM" in done.stdout
+    assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_fleet_is_played_from_its_seed(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -32,6 +33,7 @@ def run(
         session.console.json_errors = True
     from smgate.scenario import document, runner
 
+    _keep_the_leader_quiet()
     if not scenario.exists():
         raise failures.usage(f"There is no file {scenario}.")
     try:
@@ -86,6 +88,7 @@ def fleet(
     """
     from smgate.scenario import virtual, virtual_people
 
+    _keep_the_leader_quiet()
     names = {"all": ",".join(virtual.FAULTS), "none": ""}.get(faults, faults)
     chosen = frozenset(filter(None, names.split(",")))
     if unknown := sorted(chosen.difference(virtual.FAULTS)):
@@ -111,3 +114,8 @@ def fleet(
         )
     session.console.note(f"{spent_s:.1f} s: {days * 86_400 / spent_s:,.0f} times real speed.")
     return exit_codes.ERROR if summary["violations"] else exit_codes.OK
+
+
+def _keep_the_leader_quiet() -> None:
+    """What it logs is for an operator's log; Python would write it to stderr if nobody took it."""
+    logging.getLogger("smgate").addHandler(logging.NullHandler())
