@@ -32,6 +32,9 @@ def words(row: output.Row) -> list[str]:
     said = [word for word in ("exposed", "uncontrolled", "excluded", "released") if row.get(word)]
     if row.get("fallback"):
         said.insert(0, f"BF16:{output.text_of(row['fallback'])}")
+    state = output.pick(row, "delivery.state")
+    if state in ("refused", "awaiting_restart"):
+        said.append(output.text_of(state))
     if row.get("adoption"):
         said.append(output.text_of(row["adoption"]))
     pin = row.get("pin")
@@ -78,6 +81,8 @@ TABLE: Final = output.Table(
         output.Column("WOULD", would, wide=True),
         output.Column("ROLLOUT", "grant.rollout", wide=True),
         output.Column("WHY", "override.sentence", wide=True),
+        output.Column("DELIVERY", "delivery.sentence", wide=True),
+        output.Column("NEXT STEP", "delivery.next_step", wide=True),
     ),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from smgate.domain import exposure, readings, take_back
+from smgate.domain import delivered, exposure, readings, take_back
 from smgate.domain.state import Fleet, Grant, Rank, Unit, UnitLaunch
 from smgate.domain.state_nodes import Instance, Node
 from smgate.views.shape import Row, iso, plain
@@ -95,6 +95,7 @@ def unit(fleet: Fleet, one: Unit) -> Row:
         "sm": exposure.unit_sm(fleet, one),
         "gate": _gate(fleet, one),
         "override": override(one),
+        "delivery": plain(delivered.of_unit(one)),
         "held_generations": take_back.held_by_facts(one),
         "told_nodes": list(one.override.nodes) if one.override else [],
         "told": False,
