@@ -141,9 +141,12 @@ def test_the_commands_say_the_level_and_raise_it(tmp_path: pathlib.Path) -> None
     told = json.loads(cli("db", "check", "--database", url, "-o", "json").out)["level"]
     assert (told["level"], told["newest"]) == (1, formats.LEVEL)
     assert "fact_redacted version 1" in told["finalizing_enables"]
-    finalized = json.loads(cli("db", "finalize", "--database", url, "-o", "json").out)
+    assert cli("db", "finalize", "--database", url, "-o", "json").error["code"] == "needs_yes"
+    assert migrate.level(url).level == 1
+    finalized = json.loads(cli("db", "finalize", "--yes", "--database", url, "-o", "json").out)
     assert (finalized["level_before"], finalized["level"]) == (1, formats.LEVEL)
     assert f"level {formats.LEVEL}, the newest" in cli("db", "check", "--database", url).err
+    assert cli("db", "finalize", "--database", url).code == 0, "nothing to ask about any more"
 
 
 @pytest.mark.postgres

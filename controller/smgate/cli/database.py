@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from smgate.cli import (
+    agreeing,
     asks,
     exit_codes,
     failures,
@@ -96,13 +97,26 @@ def _say_level(session: sessions.Session, told: output.Row) -> None:
     remote=False,
     examples=["smgate db finalize --database sqlite:////var/lib/smgate/smgate.db"],
 )
-def finalize(session: sessions.Session, database: Url = None) -> int:
+def finalize(
+    session: sessions.Session,
+    database: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
     """Let this release write into the log all that it can.
 
     Until then it writes only what the release before can read, so that one can be put back. Give
     this once you will not go back; a controller that runs writes more after its next start.
     """
-    told = offline.finalize(_url(session, database))
+    url = _url(session, database)
+    level = offline.level(url)
+    if level["level"] < level["newest"] and not yes:
+        agreeing.agree(
+            session,
+            f"The log goes from level {level['level']} to {level['newest']}: the release before can "
+            "then never use it again.",
+            hint="Look with smgate db check, then give --yes.",
+        )
+    told = offline.finalize(url)
     now = {"level_before": told["level"], "level": told["newest"]}
     enabled = {"enabled": list(told["finalizing_enables"])}
     output.single(

@@ -12,6 +12,7 @@ import typer
 
 from smgate import client
 from smgate.cli import (
+    agreeing,
     asks,
     exit_codes,
     failures,
@@ -238,22 +239,14 @@ def redact(
     body = go(dry=True)
     if not dry_run:
         if not yes:
-            _agree_to_erase(session, body)
+            agreeing.agree(
+                session,
+                f"The {body['fact']} at {body['position']} is erased and cannot come back.",
+                hint="Look with --dry-run, then give --yes.",
+            )
         body = go(dry=False)
     output.single(session.console, body, name=str(position), style=session.style, footer="")
     return exit_codes.OK
-
-
-def _agree_to_erase(session: sessions.Session, body: output.Row) -> None:
-    if not session.console.can_ask:
-        raise failures.usage(
-            "This needs a yes, and there is no terminal to ask on.",
-            code="needs_yes",
-            hint="Look with --dry-run, then give --yes.",
-        )
-    session.console.say(f"The {body['fact']} at {body['position']} is erased and cannot come back.")
-    if session.console.ask("Go on? [y/N]").casefold() not in ("y", "yes"):
-        raise failures.CliError("Not done: nobody agreed.", code="declined")
 
 
 @verbs.does(
