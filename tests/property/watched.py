@@ -89,7 +89,7 @@ class Watched(given.Fleet):
         self.told_launch: dict[str, tuple[str, str | None]] = {}
         super().__init__(**numbers)
 
-    def record(self, event, actor):
+    def record(self, event, actor, **where):
         for name, wrong in invariants.of_event(self.state, event):
             assert wrong is None, f"{name}: {wrong}"
         if isinstance(event, decisions.Granted):
@@ -104,7 +104,7 @@ class Watched(given.Fleet):
             self._may_be_told(event)
         if isinstance(event, decisions.DrainOrdered):
             self._may_be_restarted(event)
-        return super().record(event, actor)
+        return super().record(event, actor, **where)
 
     def _may_start(self, event):
         """Nothing starts while anything stands against it, as the log has it at this moment."""
