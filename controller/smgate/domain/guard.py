@@ -21,7 +21,7 @@ SAFE = 1
 RESTORE = "restore"
 """Code of what is held since a restore."""
 CHANGE_LIMIT = "change_limit"
-"""Code of what is held because it is too much at once: what a unit was told has lost its reason."""
+"""Code of what is held because it is too much at once."""
 
 
 def is_target(fleet: Fleet, value: str | None) -> bool:
@@ -115,7 +115,9 @@ def instead(
         return None
     also = ("change_held", *dict.fromkeys((answer.code, *answer.also)))
     if told.given_for == ctx.given_for and not (told.value and ctx.raises(told.value)):
-        over = held.code == CHANGE_LIMIT and not is_target(ctx.fleet, told.value)
+        # Of a grant or a restore the reason stands; any other has been taken away, or is of rules
+        # that are no more, and what it says to do would lead nowhere.
+        over = held.code != RESTORE and not is_target(ctx.fleet, told.value)
         kept = Answer(
             kind=answer.kind,
             code="change_held" if over else told.code,

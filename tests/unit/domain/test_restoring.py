@@ -113,7 +113,11 @@ def test_after_the_restore_it_waits_for_a_person(fleet):
     assert (difference.before, difference.before_code) == (given.SAFE, "pinned_off")
     assert (difference.after, difference.after_code) == (given.TARGET, "granted")
     fleet.restarts("a")
-    assert fleet.decided("a").value == given.SAFE
+    assert (fleet.decided("a").value, fleet.decided("a").code) == (
+        given.SAFE,
+        "held_before_restore",
+    )
+    assert "pinned_off" in fleet.decided("a").sentence, "why it was more careful"
     fleet.orders(commands.AcceptChange(change=change, reason="it was a test"), by="bob")
     assert fleet.told("a") == ("append", given.TARGET, "granted")
 
