@@ -1,7 +1,8 @@
 """A server of several ranks that waits as SGLang does behind `--gated-launch-port`, and little else.
 
-As `sglang/srt/distributed/gated_launch.py` does it, 0.5.19 to 0.5.23: rank 0 listens in a thread whose failure nobody sees, and repeats a
-broadcast; a rank without the flag goes on to another collective, and ranks in two of them hang.
+As `sglang/srt/distributed/gated_launch.py` does it, 0.5.19 to 0.5.23, which `tests/sglang/test_gate.py`
+runs: rank 0 listens in a thread whose failure nobody sees, and repeats a broadcast; a rank without the
+flag goes on to another collective, and ranks in two of them hang.
 A rank that loses another one ends with an error.
 """
 

@@ -79,7 +79,7 @@ FINE = {
     ("version", "changes", "code"),
     [
         ("0.5.23", {}, None),
-        ("0.5.23", {"dp_size": 8, "enable_dp_attention": True}, None),
+        ("0.5.23", {"dp_size": 1, "enable_dp_attention": True}, None),  # as SGLang resolves it
         ("0.5.23", {"host": "::"}, None),
         ("0.5.18", {}, "sglang_has_no_gate"),
         ("0.6.0", {}, "sglang_has_no_gate"),
