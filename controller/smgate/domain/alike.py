@@ -37,7 +37,10 @@ _NOT_OF_LAUNCH: Final = frozenset(
     }
 )
 _NOT_OF_NODE: Final = frozenset(
-    {"name", "position", "machine_id", "last_contact_us", "reported", "gaps"}
+    {
+        *("name", "position", "machine_id", "last_contact_us", "reported", "gaps"),
+        *("outboxes", "returned_led_us"),  # told by an alarm, asked by no rule
+    }
 )
 
 
