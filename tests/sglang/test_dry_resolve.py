@@ -29,7 +29,7 @@ if any("prepare_server_args" in word for word in sys.orig_argv):
     story.__enter__()
 """
 VERSIONS = (conftest.BASE_VERSION, *conftest.asked_for(os.environ))
-PATIENT = ("--deadline-s", "300")
+PATIENT = ("--deadline-s", "1200")
 """Importing SGLang takes 10 s of a core, and a test's machine may be busy."""
 FLAGS = (
     "--tp-size",
@@ -71,7 +71,7 @@ def resolved(node, sm, *argv):
 
     with stand_ins.Controller(stand_ins.honest(hands_off)) as controller:
         node.enroll(controller.url)
-        node.launch("sglang", "serve", *argv, options=PATIENT, timeout=200)
+        node.launch("sglang", "serve", *argv, options=PATIENT, timeout=1200)
         (launch,) = controller.launches()
     assert launch["build"]["sglang_version"] == node.sglang_version
     return launch["dry_resolved"]
