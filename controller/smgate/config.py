@@ -52,6 +52,8 @@ class Settings:
     """Requests without a valid token per minute and address: bounds guessing."""
     upgrade_sqlite: bool = True
     """Bring an SQLite file to the newest revision at start. PostgreSQL is upgraded by hand."""
+    archive_dir: str | None = None
+    """Where the files of the log's archive are, if not where `smgate log archive` wrote them."""
     log_level: str = "info"
     """debug, info, warning or error."""
 

@@ -101,13 +101,14 @@ HISTORY = [
     "change_accepted",
     "change_withdrawn",
     "log_restored",
+    "opening_recorded",
     "directive_held",
     "restore_finished",
 ]
 """The order in which the files tell one story."""
 
-NO_MARK = {"gap_noticed", "rules_changed", "fact_redacted"}
-"""They close a gap that this story never opened, end what was never held, and leave nothing of a fact."""
+NO_MARK = {"gap_noticed", "rules_changed", "fact_redacted", "opening_recorded"}
+"""A gap that this story never opened, what was never held, what is blanked, what was folded already."""
 
 BOOKKEEPING = (
     "position",

@@ -9,13 +9,14 @@ import fastapi
 import msgspec
 from starlette import exceptions
 
-from smgate.log import formats, port
-from smgate.service import refusal
+from smgate.log import archive, formats, port
+from smgate.service import openings, refusal
 from smgate.wire import base
 
 JSON: Final = "application/json"
 SENTENCE_MAX: Final = 1_000
 log = logging.getLogger(__name__)
+Past = archive.ArchiveMissingError | archive.ArchiveBadError | openings.UnreadableOpeningError
 
 
 def json(body: object, *, status: int = 200) -> fastapi.Response:
@@ -57,6 +58,7 @@ def of_refused(refused: refusal.RefusedError) -> fastapi.Response:
 
 def install(app: fastapi.FastAPI) -> None:
     """Turn what is refused into an answer of this shape; `middleware.LastResort` has the rest."""
+    _install_past(app)
 
     @app.exception_handler(refusal.RefusedError)
     async def refused(_: fastapi.Request, exc: refusal.RefusedError) -> fastapi.Response:
@@ -112,6 +114,14 @@ def install(app: fastapi.FastAPI) -> None:
             "Wait a moment and send the same again; if it stays so, look at the database's disk.",
             headers={"Retry-After": str(exc.retry_after_s)},
         )
+
+
+def _install_past(app: fastapi.FastAPI) -> None:
+    @app.exception_handler(archive.ArchiveMissingError)
+    @app.exception_handler(archive.ArchiveBadError)
+    @app.exception_handler(openings.UnreadableOpeningError)
+    async def past(_: fastapi.Request, exc: Past) -> fastapi.Response:
+        return error(409, exc.code, exc.sentence, exc.next_step)
 
 
 def of_bug(exc: Exception) -> fastapi.Response:

@@ -29,6 +29,7 @@ from smgate.cli import (
     gates,
     issues,
     log,
+    log_archive,
     memory,
     nodes,
     policy,
@@ -74,6 +75,7 @@ for _module in (
     topics,
 ):
     app.add_typer(_module.NOUN)
+log_archive.register(log.NOUN)
 server.register(app)
 topics.register(app)
 

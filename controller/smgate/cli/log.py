@@ -286,16 +286,24 @@ def verify(
         pathlib.Path | None,
         typer.Option("--progress", help="Keep here how far it came, and go on from there."),
     ] = None,
+    archive: Annotated[
+        pathlib.Path | None, typer.Option("--archive", help="Where its archive was moved.")
+    ] = None,
 ) -> int:
     """Recompute every hash of the log and name the first row that is not as it was written."""
     if database is not None:
         body = offline_verify.verify(
-            database, kept=kept, against=against, workers=workers, progress=progress
+            database,
+            kept=kept,
+            against=against,
+            workers=workers,
+            progress=progress,
+            archive=archive,
         )
-    elif (kept, against, workers, progress) != (None, None, None, None):
+    elif any(one is not None for one in (kept, against, workers, progress, archive)):
         raise failures.usage(
-            "--kept, --against, --workers and --progress need --database: only a reader of the "
-            "rows can do that."
+            "--kept, --against, --workers, --progress and --archive need --database: only a reader "
+            "of the rows can do that."
         )
     else:
         body = session.client.get(client.path("log", "verify")).body

@@ -14,14 +14,35 @@ if TYPE_CHECKING:
     from smgate.service import credentials
 
 
+def _refusals() -> tuple[type[Any], ...]:
+    """Errors of the log that say themselves what is refused, and the next step."""
+    from smgate.log import archive, formats
+    from smgate.service import openings
+
+    return (
+        archive.ArchiveMissingError,
+        archive.ArchiveBadError,
+        openings.UnreadableOpeningError,
+        formats.NotFinalizedError,
+    )
+
+
+def _conflict(error: Any) -> failures.CliError:  # noqa: ANN401  one of `_refusals`
+    return failures.CliError(
+        error.sentence, code=error.code, exit_code=exit_codes.CONFLICT, hint=error.next_step
+    )
+
+
 @contextlib.contextmanager
 def told(url: str) -> Iterator[None]:
     """Turn what a database can do to us into a sentence."""
     try:
         import sqlalchemy as sa
 
-        from smgate.log import database, formats, port
+        from smgate.log import database, port
         from smgate.service import refusal
+
+        refused = _refusals()
     except ModuleNotFoundError as error:
         raise failures.CliError(
             "This installation has no controller.",
@@ -51,13 +72,8 @@ def told(url: str) -> Iterator[None]:
         raise failures.CliError(
             error.sentence, code="database_too_new", hint=error.next_step
         ) from error
-    except formats.NotFinalizedError as error:
-        raise failures.CliError(
-            error.sentence,
-            code=error.code,
-            exit_code=exit_codes.CONFLICT,
-            hint=error.next_step,
-        ) from error
+    except refused as error:
+        raise _conflict(error) from error
     except port.LogUnavailableError as error:
         raise failures.CliError(
             "The database cannot be used.",

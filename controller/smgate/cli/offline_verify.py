@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smgate.cli import failures, offline
 
 if TYPE_CHECKING:
-    from smgate.log import port, verify as verifying, walk
+    from smgate.log import verify as verifying, walk
 
 
 def verify(
@@ -19,17 +19,22 @@ def verify(
     against: str | None = None,
     workers: int | None = None,
     progress: pathlib.Path | None = None,
+    archive: pathlib.Path | None = None,
 ) -> dict[str, Any]:
     """The report of `log verify`, as the API gives it; with `against`, line by line what agrees."""
     with offline.told(url):
-        from smgate.log import open as log_open, verify as verifying, verify_workers
+        from smgate.log import archived, open as log_open, verify as verifying, verify_workers
 
         heads = [_head(kept)] if kept is not None else []
         from_file, without = ([], 0) if against is None else _read(against)
         heads += from_file
         store = log_open.open_store(url, clock_us=lambda: 0, read_only=True)
         try:
-            begun = None if progress is None else _resume(store, progress, heads)
+            past = archived.ArchivedLog(store, folder=archive)
+            begun = resumed = None if progress is None else _resume(past, progress, heads)
+            if begun is None or begun.place.position < store.head().floor_position:
+                watched = frozenset(one.position for one in heads)
+                begun = archived.walked(store, past, watched)
             report = verifying.verify(
                 store,
                 kept=heads,
@@ -43,8 +48,8 @@ def verify(
     if progress is not None and report.ok:
         progress.unlink(missing_ok=True)
     told = {"apiVersion": "v1"} | verifying.row(report)
-    if begun is not None:
-        told["resumed_from"] = begun.place.position
+    if resumed is not None:
+        told["resumed_from"] = resumed.place.position
     if against is not None:
         told["against"] = [_compared(one) for one in report.against if one.kept.line is not None]
         told["lines_without_a_head"] = without
@@ -52,7 +57,7 @@ def verify(
 
 
 def _resume(
-    store: port.Store, path: pathlib.Path, heads: list[verifying.Kept]
+    store: walk.Rows, path: pathlib.Path, heads: list[verifying.Kept]
 ) -> walk.Walked | None:
     from smgate.log import verify_progress
 

@@ -37,6 +37,26 @@ class LogRestored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningRecorded:
+    """A part of what was folded up to a position, recorded before the log is cut there.
+
+    It changes nothing: a fold of a log that was cut begins with it.
+    """
+
+    floor: int
+    chain: str
+    """The log's chain there, in hexadecimal digits."""
+    state_version: int
+    """Of what all parts together hold, which has upcasters of its own."""
+    part: int
+    parts: int
+    sha256: str
+    """Of all parts together, in hexadecimal digits."""
+    data: str
+    """Base64 of the part; all parts together are compressed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWentSilent:
     """No contact for longer than the policy allows."""
 
@@ -334,6 +354,7 @@ Decision = (
     LeadershipTaken
     | RulesChanged
     | LogRestored
+    | OpeningRecorded
     | NodeWentSilent
     | NodeReturned
     | FleetUnreachable

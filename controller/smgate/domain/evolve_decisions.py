@@ -280,9 +280,14 @@ def _disagreed(fleet: Fleet, recorded: Recorded, event: decisions.UnitDisagreed)
             fleet.remember(uuid, key, "unit_disagreed_here", recorded.position)
 
 
+def _opening_recorded(fleet: Fleet, recorded: Recorded, event: decisions.OpeningRecorded) -> None:
+    """What was folded already, for who cannot fold it."""
+
+
 HANDLERS: dict[type, Handler] = {
     decisions.LeadershipTaken: _leadership,
     decisions.LogRestored: restoring.begin,
+    decisions.OpeningRecorded: _opening_recorded,
     decisions.NodeWentSilent: _went_silent,
     decisions.NodeReturned: _returned,
     decisions.FleetUnreachable: _unreachable,

@@ -45,6 +45,7 @@ OF_NOBODY = (
     | rulings.ChangeAsked
     | rulings.BreakGlassUsed
     | rulings.FleetExpected
+    | decisions.OpeningRecorded
 )
 
 

@@ -24,6 +24,7 @@ SEEN: Final = (
         decisions.FleetReachable,
         decisions.RulesChanged,
         decisions.LogRestored,
+        decisions.OpeningRecorded,
     ),
     rulings.NodeRetired,
 )

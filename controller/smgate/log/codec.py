@@ -74,6 +74,7 @@ NAMES: Final[dict[str, type]] = {
     "break_glass_used": rulings.BreakGlassUsed,
     "leadership_taken": decisions.LeadershipTaken,
     "log_restored": decisions.LogRestored,
+    "opening_recorded": decisions.OpeningRecorded,
     "rules_changed": decisions.RulesChanged,
     "node_went_silent": decisions.NodeWentSilent,
     "node_returned": decisions.NodeReturned,

@@ -21,6 +21,7 @@ LEVEL: Final = 2
 SINCE: Final[Mapping[Form, int]] = {
     ("fact_redacted", 1): 2,
     ("grant_revoked", 1): 2,
+    ("opening_recorded", 1): 2,
 }
 """The level with which a form came; every other form is of level 1. Entries are only ever added."""
 

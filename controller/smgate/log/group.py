@@ -14,8 +14,8 @@ from smgate.log import batch, port
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Standing = dict[batch.Key, tuple[int, bytes]]
-"""Position and leaf of records that stand in the log."""
+Standing = dict[batch.Key, tuple[int, bytes | None]]
+"""Position and leaf of records that stand in the log; 0 and None of those that the archive has."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Group:
                     return _Clash(key)
             elif self._standing is not None and key in self._standing:
                 position, standing_leaf = self._standing[key]
-                if standing_leaf != leaf:
+                if standing_leaf is not None and standing_leaf != leaf:
                     return port.ConflictError(*key, position)
             elif record.counter_actor == record.actor:
                 return port.SamePersonError(record.actor, stream=key[0], version=key[1])

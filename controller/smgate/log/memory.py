@@ -7,7 +7,7 @@ import dataclasses
 import threading
 from typing import TYPE_CHECKING, Final
 
-from smgate.log import batch, chain, group, port, port_snapshots
+from smgate.log import batch, chain, group, port, port_archive, port_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,10 @@ class MemoryStore:
         self._streams: Final[dict[str, list[int]]] = {}
         self._leases: Final[dict[str, port.Lease]] = {}
         self._snapshots: Final[dict[int, port_snapshots.Snapshot]] = {}
+        self._segments: Final[list[port_archive.Segment]] = []
+        self._stream_floors: Final[dict[str, int]] = {}
+        self._gone = 0
+        """Records that were deleted; the first in the list has the position after that."""
         self._head = port.Head(
             position=0,
             chain=chain.GENESIS,
@@ -56,16 +60,27 @@ class MemoryStore:
             group.check_epoch(self._head, epoch)
             settled = group.Group(
                 asked,
-                {
-                    key: (self._places[key], self._records[self._places[key] - 1].leaf)
-                    for key in group.keys_of(asked)
-                    if key in self._places
-                },
+                {key: self._standing(key) for key in group.keys_of(asked) if self._known(key)},
             )
             first = self._head.position + 1
             if settled.records:
                 self._write(settled, writer)
             return settled.answers(self._head, first=first)
+
+    def _known(self, key: batch.Key) -> bool:
+        return key in self._places or key[1] <= self._stream_floors.get(key[0], 0)
+
+    def _standing(self, key: batch.Key) -> tuple[int, bytes | None]:
+        place = self._places.get(key)
+        return (0, None) if place is None else (place, self._record(place).leaf)
+
+    def _record(self, position: int) -> port.StoredRecord:
+        return self._records[position - 1 - self._gone]
+
+    def _check_floor(self, after: int) -> None:
+        floor = self._head.floor_position
+        if floor and after < floor:
+            raise port.BelowFloorError(floor)
 
     def _write(self, settled: group.Group, writer: str) -> None:
         first, count = self._head.position + 1, len(settled.records)
@@ -104,19 +119,15 @@ class MemoryStore:
                 writer=writer,
             )
         )
-        self._head = port.Head(
-            position=first + count - 1,
-            chain=linked,
-            epoch=self._head.epoch,
-            holder=self._head.holder,
-            incarnation=self._head.incarnation,
-            recorded_at_us=recorded_at_us,
+        self._head = dataclasses.replace(
+            self._head, position=first + count - 1, chain=linked, recorded_at_us=recorded_at_us
         )
 
     def erase(self, position: int) -> None:
         """See `port.Store.erase`."""
         with self._lock:
-            self._records[position - 1] = self._records[position - 1]._replace(data=b"")
+            place = position - 1 - self._gone
+            self._records[place] = self._records[place]._replace(data=b"")
             self._snapshots.clear()
 
     def take_epoch(self, *, holder: str, lease: str | None = None) -> int:
@@ -124,14 +135,7 @@ class MemoryStore:
         with self._lock:
             if lease is not None and not self._holds(lease, holder, self._clock_us()):
                 raise port.LeaseLostError(lease, holder)
-            self._head = port.Head(
-                position=self._head.position,
-                chain=self._head.chain,
-                epoch=self._head.epoch + 1,
-                holder=holder,
-                incarnation=self._head.incarnation,
-                recorded_at_us=self._head.recorded_at_us,
-            )
+            self._head = dataclasses.replace(self._head, epoch=self._head.epoch + 1, holder=holder)
             return self._head.epoch
 
     def _holds(self, name: str, holder: str, now_us: int) -> bool:
@@ -186,8 +190,9 @@ class MemoryStore:
 
     def read(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.StoredRecord]:
         """See `port.Store.read`."""
-        start = max(after, 0)
         with self._lock:
+            self._check_floor(after)
+            start = max(after, 0) - self._gone
             return self._records[start : start + limit]
 
     def read_stream(
@@ -196,9 +201,12 @@ class MemoryStore:
         """See `port.Store.read_stream`."""
         with self._lock:
             versions = self._streams.get(stream, [])
+            floor, version = self._head.floor_position, self._stream_floors.get(stream, 0)
+            if floor and after_version < version:
+                raise port.BelowFloorError(floor, version=version)
             start = bisect.bisect_right(versions, after_version)
             return [
-                self._records[self._places[stream, version] - 1]
+                self._record(self._places[stream, version])
                 for version in versions[start : start + limit]
             ]
 
@@ -206,11 +214,12 @@ class MemoryStore:
         """See `port.Store.stream_version`."""
         with self._lock:
             versions = self._streams.get(stream)
-            return versions[-1] if versions else 0
+            return versions[-1] if versions else self._stream_floors.get(stream, 0)
 
     def read_batches(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.Batch]:
         """See `port.Store.read_batches`."""
         with self._lock:
+            self._check_floor(after)
             start = bisect.bisect_right(self._batches, after, key=lambda one: one.first_position)
             return self._batches[start : start + limit]
 
@@ -221,7 +230,7 @@ class MemoryStore:
                 self._batches, recorded_at_us, key=lambda one: one.recorded_at_us
             )
             if end == 0:
-                return 0
+                return self._floor_at(recorded_at_us)
             last = self._batches[end - 1]
             return last.first_position + last.count - 1
 
@@ -232,7 +241,17 @@ class MemoryStore:
                 return chain.GENESIS
             end = bisect.bisect_right(self._batches, position, key=lambda one: one.first_position)
             found = self._batches[end - 1] if end else None
-            return found.chain if found and found.last_position == position else None
+            if found is not None and found.last_position == position:
+                return found.chain
+            ends = {one.last_position: one.chain_after for one in self._segments}
+            return ends.get(position)
+
+    def _floor_at(self, recorded_at_us: int) -> int:
+        floor = self._head.floor_position
+        at_us = {one.last_position: one.recorded_at_us for one in self._segments}.get(floor)
+        if floor and (at_us is None or at_us > recorded_at_us):
+            raise port.BelowFloorError(floor)
+        return floor
 
     def keep_snapshot(self, snapshot: port_snapshots.Snapshot, *, most: int) -> None:
         """See `port_snapshots.Snapshots`."""
@@ -253,6 +272,47 @@ class MemoryStore:
         with self._lock:
             found = self._snapshots.get(position)
             return None if found is None else found.data
+
+    def segments(self) -> list[port_archive.Segment]:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            return list(self._segments)
+
+    def add_segment(self, segment: port_archive.Segment) -> None:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            if all(one.first_position != segment.first_position for one in self._segments):
+                self._segments.append(segment)
+
+    def note_streams(self, *, after: int, through: int) -> None:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            for record in self._records[max(0, after - self._gone) : max(0, through - self._gone)]:
+                before = self._stream_floors.get(record.stream, 0)
+                self._stream_floors[record.stream] = max(before, record.version)
+
+    def raise_floor(self, position: int) -> None:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            floor = max(self._head.floor_position, position)
+            self._head = dataclasses.replace(self._head, floor_position=floor)
+
+    def delete_below_floor(self, *, most: int) -> int:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            count = min(most, self._head.floor_position - self._gone)
+            for record in self._records[:count]:
+                del self._places[record.stream, record.version]
+                versions = self._streams[record.stream]
+                versions.remove(record.version)
+                if not versions:
+                    del self._streams[record.stream]
+            del self._records[:count]
+            self._gone += count
+            if not count:
+                while self._batches and self._batches[0].last_position <= self._gone:
+                    del self._batches[0]
+            return count
 
     def close(self) -> None:
         """See `port.Store.close`. There is nothing to let go of."""

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from smgate.log import port_snapshots
+from smgate.log import port_archive, port_snapshots
 
 if TYPE_CHECKING:
     from smgate.log import batch
@@ -87,6 +87,8 @@ class Head:
     """Who took the epoch last; empty before anybody did."""
     incarnation: str
     recorded_at_us: int
+    floor_position: int = 0
+    """What stands at or below is the archive's. An append is fenced by it, as by the epoch."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class Appended:
     """The answer to an append: where every record stands, new or not."""
 
     positions: tuple[int, ...]
-    """One per record given, in the order given."""
+    """One per record given, in the order given; 0 for one that the archive has."""
     already: tuple[int, ...]
     """The positions, of those, that an earlier append wrote."""
     head: Head
@@ -215,6 +217,17 @@ class LeaseLostError(LogError):
         super().__init__(f"{holder!r} does not hold the lease {name!r}. Acquire it first.")
 
 
+class BelowFloorError(LogError):
+    """What is to be read begins in the archive; `archived.ArchivedLog` reads it there."""
+
+    code = "archived"
+
+    def __init__(self, floor: int, *, version: int = 0) -> None:
+        self.floor = floor
+        self.version = version  # The highest of the stream asked for that is in the archive.
+        super().__init__(f"Positions up to {floor} are in the archive.")
+
+
 class LogUnavailableError(LogError):
     """The database did not answer in time or cannot write. Safe to try again later.
 
@@ -283,7 +296,7 @@ class LogNotReadyError(LogError):
         super().__init__(f"{detail} Run `smgate db upgrade`.")
 
 
-class Store(port_snapshots.Snapshots, Protocol):
+class Store(port_snapshots.Snapshots, port_archive.Archives, Protocol):
     """One append-only log. Thread-safe and synchronous; every call is one short transaction."""
 
     above: frozenset[tuple[str, int]]

@@ -32,6 +32,14 @@ _FOLLOWS = """
     WHERE NOT EXISTS (
       SELECT FROM log_event e WHERE e.stream = f.stream AND e.version = f.version))"""
 
+# What the archive has breaks no unique index any more. This too reads as of before the wait, and misses
+# nothing: what is remembered of a floor is committed before the floor, and `floor_position` is read
+# under the lock.
+_NOT_ARCHIVED = """
+  AND NOT EXISTS (
+    SELECT FROM unnest(CAST(:streams AS text[]), CAST(:versions AS bigint[])) AS k(stream, version)
+    JOIN stream_floor s ON s.stream = k.stream AND s.version >= k.version)"""
+
 # The clock is read once per row version, under the lock: a sub-select with a volatile function
 # is not merged into its parent, so the time stored and the time chained are the same.
 _APPEND = """
@@ -44,9 +52,9 @@ WITH h AS (
       FROM (SELECT greatest(
               log_head.recorded_at_us,
               CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)) AS us) AS c)
-  WHERE id = 1 {epoch} {follows}
+  WHERE id = 1 AND floor_position = CAST(:floor AS bigint) {cut} {epoch} {follows}
   RETURNING position - CAST(:count AS int) AS base, position, chain, epoch, holder, incarnation,
-            recorded_at_us
+            recorded_at_us, floor_position
 ), b AS (
   INSERT INTO log_batch (first_position, count, root, chain, recorded_at_us, writer)
   SELECT base + 1, CAST(:count AS int), CAST(:root AS bytea), chain, recorded_at_us,
@@ -64,19 +72,29 @@ WITH h AS (
     WITH ORDINALITY AS t(stream, version, type, schema_version, occurred_at_us, actor,
                          counter_actor, data, leaf, ord)
 )
-SELECT position, chain, epoch, holder, incarnation, recorded_at_us FROM h
+SELECT position, chain, epoch, holder, incarnation, recorded_at_us, floor_position FROM h
 """
 _STATEMENTS = {
-    (fenced, gapless): sa.text(
-        _APPEND.format(epoch=_EPOCH if fenced else "", follows=_FOLLOWS if gapless else "")
+    (fenced, gapless, cut): sa.text(
+        _APPEND.format(
+            epoch=_EPOCH if fenced else "",
+            follows=_FOLLOWS if gapless else "",
+            cut=_NOT_ARCHIVED if cut else "",
+        )
     )
     for fenced in (False, True)
     for gapless in (False, True)
+    for cut in (False, True)
 }
 _STANDING = sa.text("""
-SELECT e.stream, e.version, e.position, e.leaf
+SELECT e.stream, e.version, e.position AS position, e.leaf
 FROM unnest(CAST(:streams AS text[]), CAST(:versions AS bigint[])) AS k(stream, version)
 JOIN log_event e ON e.stream = k.stream AND e.version = k.version
+UNION ALL
+SELECT k.stream, k.version, 0, NULL
+FROM unnest(CAST(:streams AS text[]), CAST(:versions AS bigint[])) AS k(stream, version)
+JOIN stream_floor s ON s.stream = k.stream AND s.version >= k.version
+ORDER BY position
 """)
 _NOW_US = sa.text("SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)")
 _REPEATED_KEY = "uq_log_event_stream_version"
@@ -84,6 +102,9 @@ _REPEATED_KEY = "uq_log_event_stream_version"
 
 class PostgresStore(sql.SqlStore):
     """A log in a PostgreSQL database. Any number of processes may append and read."""
+
+    _floor = 0
+    """As last seen; an append that finds another under the lock looks again."""
 
     @typing_extensions.override
     def append_group(
@@ -106,7 +127,9 @@ class PostgresStore(sql.SqlStore):
                 if written is not None:
                     first = written.position - len(settled.records) + 1
                     return settled.answers(written, first=first)
-                group.check_epoch(self.head(), epoch)
+                head = self.head()
+                group.check_epoch(head, epoch)
+                self._floor = head.floor_position
             # What this finds stands for good; what it misses is not committed yet, and the next try
             # meets it if it is by then.
             settled = group.Group(asked, self._standing(group.keys_of(asked)))
@@ -115,12 +138,13 @@ class PostgresStore(sql.SqlStore):
     def _write(self, settled: group.Group, *, writer: str, epoch: int | None) -> port.Head | None:
         """The head after the append; None if the head row refused it."""
         bound = _bound(settled, writer)
+        bound["floor"] = self._floor
         if epoch is not None:
             bound["epoch"] = epoch
         if settled.needed:
             bound["needed_streams"] = [stream for stream, _ in settled.needed]
             bound["needed_versions"] = [version for _, version in settled.needed]
-        statement = _STATEMENTS[epoch is not None, bool(settled.needed)]
+        statement = _STATEMENTS[epoch is not None, bool(settled.needed), self._floor > 0]
         with self.database.statement() as connection:
             row = connection.execute(statement, bound).first()
         return None if row is None else sql.head_from(*row)

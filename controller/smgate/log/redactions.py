@@ -7,7 +7,7 @@ part of the chain as any other, so nobody accounts for an erasure without it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -32,11 +32,31 @@ class _Payload:
     digest: str
 
 
-def read(store: port.Store) -> dict[int, Cover]:
-    """Covers by the position they are of. What does not match its own leaf covers nothing."""
+class Streams(Protocol):
+    """What is read: a store, or a log whose beginning is in the archive."""
+
+    def read_stream(
+        self, stream: str, *, after_version: int = 0, limit: int = port.READ_LIMIT
+    ) -> list[port.StoredRecord]:
+        """See `port.Store.read_stream`."""
+        ...
+
+
+def read(log: Streams) -> dict[int, Cover]:
+    """Covers by the position they are of. What does not match its own leaf covers nothing.
+
+    An order stands behind what it is of, so those in the archive are of nothing that is not.
+    """
     found: dict[int, Cover] = {}
     after = 0
-    while page := store.read_stream(STREAM, after_version=after):
+    while True:
+        try:
+            page = log.read_stream(STREAM, after_version=after)
+        except port.BelowFloorError as error:
+            after = error.version
+            continue
+        if not page:
+            break
         for record in page:
             cover = _cover(record)
             if cover is not None:

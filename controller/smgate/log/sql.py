@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from smgate.log import batch, chain, group, port, snapshot_rows, tables
+from smgate.log import batch, chain, floor_rows, group, port, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,7 @@ HEAD: Final = sa.select(
     _HEAD.holder,
     _HEAD.incarnation,
     _HEAD.recorded_at_us,
+    _HEAD.floor_position,
 ).where(_HEAD.id == 1)
 
 # Gives the lease a row to lock before anybody reads it.
@@ -90,7 +91,7 @@ _ENSURE_LEASE: Final = sa.text(
 )
 
 
-class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
+class SqlStore(floor_rows.FloorRows, abc.ABC):
     """The reads, leases and epochs of a log in SQL. `database` serves the other tables too."""
 
     def __init__(self, database: database.Database) -> None:
@@ -128,6 +129,8 @@ class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
         """See `port.Store.read`."""
         with self.database.statement() as connection:
             rows = connection.execute(READ, {"after": after, "limit": limit}).all()
+            if not rows or rows[0][0] != max(after, 0) + 1:
+                self._check_floor(connection, after)
             return [port.StoredRecord(*row) for row in rows]
 
     def read_stream(
@@ -137,16 +140,22 @@ class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
         bound = {"stream": stream, "after": after_version, "limit": limit}
         with self.database.statement() as connection:
             rows = connection.execute(READ_STREAM, bound).all()
+            if not rows or rows[0][2] != after_version + 1:
+                self._check_stream(connection, stream, after_version)
             return [port.StoredRecord(*row) for row in rows]
 
     def stream_version(self, stream: str) -> int:
         """See `port.Store.stream_version`."""
         with self.database.statement() as connection:
-            return int(connection.execute(STREAM_VERSION, {"stream": stream}).scalar() or 0)
+            found = connection.execute(STREAM_VERSION, {"stream": stream}).scalar()
+            if found is None:
+                found = connection.execute(floor_rows.STREAM_FLOOR, {"stream": stream}).scalar()
+            return int(found or 0)
 
     def read_batches(self, *, after: int, limit: int = port.READ_LIMIT) -> list[port.Batch]:
         """See `port.Store.read_batches`."""
         with self.database.statement() as connection:
+            self._check_floor(connection, after)
             rows = connection.execute(READ_BATCHES, {"after": after, "limit": limit})
             return [
                 port.Batch(
@@ -163,7 +172,8 @@ class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
     def position_at(self, *, recorded_at_us: int) -> int:
         """See `port.Store.position_at`."""
         with self.database.statement() as connection:
-            return int(connection.execute(POSITION_AT, {"at": recorded_at_us}).scalar() or 0)
+            found = int(connection.execute(POSITION_AT, {"at": recorded_at_us}).scalar() or 0)
+            return found or self._floor_at(connection, recorded_at_us)
 
     def chain_at(self, position: int) -> bytes | None:
         """See `port.Store.chain_at`."""
@@ -171,7 +181,9 @@ class SqlStore(snapshot_rows.SnapshotRows, abc.ABC):
             return chain.GENESIS
         with self.database.statement() as connection:
             row = connection.execute(CHAIN_AT, {"position": position}).first()
-        return bytes(row[0]) if row is not None and row[1] == position else None
+            if row is None or row[1] != position:
+                row = connection.execute(floor_rows.CHAIN_AFTER, {"position": position}).first()
+        return None if row is None else bytes(row[0])
 
     def erase(self, position: int) -> None:
         """See `port.Store.erase`."""
@@ -282,7 +294,13 @@ def head_of(connection: sa.Connection) -> port.Head:
 
 
 def head_from(
-    position: int, chain: bytes, epoch: int, holder: str, incarnation: str, recorded_at_us: int
+    position: int,
+    chain: bytes,
+    epoch: int,
+    holder: str,
+    incarnation: str,
+    recorded_at_us: int,
+    floor_position: int,
 ) -> port.Head:
     """A head from the columns of HEAD."""
     return port.Head(
@@ -292,6 +310,7 @@ def head_from(
         holder=holder,
         incarnation=incarnation,
         recorded_at_us=recorded_at_us,
+        floor_position=floor_position,
     )
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 # The driver's own cursor, within the engine's transaction: here SQLAlchemy's work around each
 # statement would be most of the time.
-_HEAD = "SELECT position, chain, epoch, holder, incarnation, recorded_at_us FROM log_head"
+_HEAD = (
+    "SELECT position, chain, epoch, holder, incarnation, recorded_at_us, floor_position "
+    "FROM log_head"
+)
 _INSERT_EVENT = (
     "INSERT INTO log_event (position, stream, version, type, schema_version, occurred_at_us, "
     "recorded_at_us, actor, counter_actor, data, leaf) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -32,6 +35,11 @@ _UPDATE_HEAD = "UPDATE log_head SET position = ?, chain = ?, recorded_at_us = ? 
 _STANDING = (
     "SELECT e.stream, e.version, e.position, e.leaf FROM json_each(?) AS k CROSS JOIN log_event e "
     "ON e.stream = json_extract(k.value, '$[0]') AND e.version = json_extract(k.value, '$[1]')"
+)
+
+_ARCHIVED = (
+    "SELECT f.stream, json_extract(k.value, '$[1]') FROM json_each(?) AS k CROSS JOIN stream_floor f "
+    "ON f.stream = json_extract(k.value, '$[0]') AND f.version >= json_extract(k.value, '$[1]')"
 )
 
 _REPEATED_KEY = "log_event.stream, log_event.version"
@@ -59,7 +67,7 @@ class SqliteStore(sql.SqlStore):
                     assert isinstance(connection, sqlite3.Connection), "the engine's driver"
                     head = _head(connection)
                     group.check_epoch(head, epoch)
-                    settled = _settled(connection, asked, look=look)
+                    settled = _settled(connection, asked, look=look, cut=head.floor_position > 0)
                     first = head.position + 1
                     if settled.records:
                         head = self._write(connection, settled, head=head, writer=writer)
@@ -112,6 +120,7 @@ class SqliteStore(sql.SqlStore):
             holder=head.holder,
             incarnation=head.incarnation,
             recorded_at_us=recorded_at_us,
+            floor_position=head.floor_position,
         )
 
     @typing_extensions.override
@@ -137,12 +146,17 @@ def _head(connection: sqlite3.Connection) -> port.Head:
 
 
 def _settled(
-    connection: sqlite3.Connection, asked: Sequence[batch.Prepared], *, look: bool
+    connection: sqlite3.Connection, asked: Sequence[batch.Prepared], *, look: bool, cut: bool
 ) -> group.Group:
-    """The group as of now. What lacks a predecessor may stand already, so it too makes one look."""
+    """The group as of now. What lacks a predecessor may stand already, so it too makes one look.
+
+    What the archive has breaks no unique index any more, so in a log that was cut it is looked for.
+    """
     if not look:
         settled = group.Group(asked)
-        if len(_standing(connection, settled.needed)) == len(settled.needed):
+        if len(_standing(connection, settled.needed)) == len(settled.needed) and not (
+            cut and _archived(connection, group.keys_of(asked))
+        ):
             return settled
     return group.Group(asked, _standing(connection, group.keys_of(asked)))
 
@@ -151,4 +165,10 @@ def _standing(connection: sqlite3.Connection, keys: Sequence[batch.Key]) -> grou
     if not keys:
         return {}
     rows = connection.execute(_STANDING, (json.dumps(keys),))
-    return {(stream, version): (position, leaf) for stream, version, position, leaf in rows}
+    found = {(stream, version): (position, leaf) for stream, version, position, leaf in rows}
+    return _archived(connection, keys) | found
+
+
+def _archived(connection: sqlite3.Connection, keys: Sequence[batch.Key]) -> group.Standing:
+    rows = connection.execute(_ARCHIVED, (json.dumps(keys),))
+    return dict.fromkeys(rows, (0, None))

@@ -33,6 +33,7 @@ LOG_HEAD = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("incarnation", sa.Text, nullable=False),
     sa.Column("recorded_at_us", BIG, nullable=False),
+    sa.Column("floor_position", BIG, nullable=False, server_default="0"),
     sa.CheckConstraint("id = 1", name="one_row"),
     # Room on the page for the next version of the one row, so that updates need no index work.
     postgresql_with={"fillfactor": "20"},
@@ -88,6 +89,28 @@ SNAPSHOT = sa.Table(
     sa.Column("fold_version", sa.Text, nullable=False),
     sa.Column("created_at_us", BIG, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+
+ARCHIVE_SEGMENT = sa.Table(
+    "archive_segment",
+    METADATA,
+    sa.Column("first_position", BIG, primary_key=True, autoincrement=False),
+    sa.Column("last_position", BIG, nullable=False),
+    sa.Column("folder", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("chain_before", sa.LargeBinary, nullable=False),
+    sa.Column("chain_after", sa.LargeBinary, nullable=False),
+    sa.Column("recorded_at_us", BIG, nullable=False),
+    sqlite_strict=True,
+)
+
+STREAM_FLOOR = sa.Table(
+    "stream_floor",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("version", BIG, nullable=False),
     sqlite_strict=True,
 )
 

@@ -75,7 +75,7 @@ def verify(
     Args:
         store: the log; it is only read.
         kept: heads kept out of reach, through which the log must lead.
-        begun: what is verified already, from the first row.
+        begun: what is verified already, from the first row; of a log that was cut, its archive.
         stretch: about how many positions are walked at a time; None for all.
         walker: walks the stretches; here, one after the other, if None.
         reached: told what is verified after each stretch.
@@ -87,8 +87,8 @@ def verify(
         return VerifyReport(ok=False, positions=0, batches=0, first_bad=no_head, head=None)
     watched = frozenset(one.position for one in kept)
     start = walk.BEGINNING if begun is None else begun.place
-    stretches = _stretches(store, start, head.position, stretch)
     done = begun or Walked(place=start, batches=0, first_bad=None, met={})
+    stretches = _stretches(store, start, head.position, stretch) if done.first_bad is None else []
     with contextlib.closing((walker or here(store))(stretches, watched)) as walks:
         for one in _meeting(store, stretches, walks, watched):
             done = _together(done, one)
@@ -149,7 +149,7 @@ def _meeting(
     watched: frozenset[int],
 ) -> Iterator[Walked]:
     """The walks in order. One that did not begin where the last ended is walked anew from there."""
-    place = stretches[0][0]
+    place = stretches[0][0] if stretches else walk.BEGINNING
     for (start, through), found in zip(stretches, walks, strict=True):
         one = found
         if start != place:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from smgate.log import port, verify, walk
+from smgate.log import verify, walk
 
 FORMAT: Final = 1
 
@@ -67,7 +67,7 @@ def save(path: pathlib.Path, walked: walk.Walked) -> None:
     beside.replace(path)
 
 
-def resume(store: port.Store, place: walk.Place, watched: frozenset[int]) -> walk.Walked | None:
+def resume(store: walk.Rows, place: walk.Place, watched: frozenset[int]) -> walk.Walked | None:
     """What is verified up to the place, if the chain recomputed from the first batch leads there."""
     linked = walk.walk(store, through=place.position, watched=watched, rows=False)
     return linked if linked.first_bad is None and linked.place == place else None

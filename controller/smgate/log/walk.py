@@ -11,7 +11,7 @@ import enum
 import functools
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from smgate.log import batch, chain, port, redactions
 
@@ -37,6 +37,18 @@ class Kind(enum.StrEnum):
     """The log ends before the head that was kept."""
     REWRITTEN = "rewritten"
     """The log is whole in itself but is not the one whose head was kept."""
+
+
+class Rows(redactions.Streams, Protocol):
+    """What is walked: a store, or a log whose beginning is in the archive."""
+
+    def read(self, *, after: int, limit: int) -> list[port.StoredRecord]:
+        """See `port.Store.read`."""
+        ...
+
+    def read_batches(self, *, after: int, limit: int) -> list[port.Batch]:
+        """See `port.Store.read_batches`."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +91,7 @@ class Walked:
 
 
 def walk(
-    store: port.Store,
+    store: Rows,
     *,
     start: Place = BEGINNING,
     through: int,
@@ -118,7 +130,7 @@ class _Walk:
 
     def __init__(
         self,
-        store: port.Store,
+        store: Rows,
         *,
         start: Place,
         through: int,
@@ -278,13 +290,13 @@ def _exchanged(leaves: list[bytes], root: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _records(store: port.Store, after: int) -> Iterator[port.StoredRecord]:
+def _records(store: Rows, after: int) -> Iterator[port.StoredRecord]:
     while page := store.read(after=after, limit=PAGE):
         yield from page
         after = page[-1].position
 
 
-def _batches(store: port.Store, after: int) -> Iterator[port.Batch]:
+def _batches(store: Rows, after: int) -> Iterator[port.Batch]:
     while page := store.read_batches(after=after, limit=PAGE):
         yield from page
         after = page[-1].first_position

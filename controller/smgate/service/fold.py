@@ -11,8 +11,8 @@ from typing import Final
 from smgate.clock import Clock
 from smgate.domain import evolve
 from smgate.domain.state import Fleet
-from smgate.log import codec, port
-from smgate.service import book, snapshots
+from smgate.log import archived, codec, port
+from smgate.service import book, openings, snapshots
 
 PAGE = 1_000
 COLD: Final = 20_000
@@ -97,22 +97,25 @@ class Folder:
     def catch_up(self) -> int:
         """Fold what was appended since; the position reached.
 
-        A log that is not the one folded so far (restored, shorter) is folded from its beginning.
+        A log that is not the one folded so far (restored, shorter, or cut behind what this process
+        has folded) is folded from its beginning.
         """
         topics: set[str] = set()
         with self._lock:
             head = self._store.head()
             before = self._head
             if before is not None and (
-                head.incarnation != before.incarnation or head.position < before.position
+                head.incarnation != before.incarnation
+                or head.position < before.position
+                or self._fleet.position < head.floor_position
             ):
                 self.reset()
                 topics.add(book.EVERY_NODE)
             cold = head.position - self._fleet.position >= self._cold
             try:
                 with _uncollected(stays=True) if cold else contextlib.nullcontext():
-                    if self._head is None and cold:
-                        topics |= self._go_on(head.position)
+                    if self._head is None:
+                        topics |= self._go_on(head, cold=cold)
                     while self._fleet.position < head.position:
                         topics |= self._page(head.position)
             except BaseException:
@@ -124,9 +127,13 @@ class Folder:
             self._on_topics(topics)
         return position
 
-    def _go_on(self, through: int) -> set[str]:
-        """Begin at a snapshot, if there is one."""
-        folded = snapshots.load(self._store, through=through)
+    def _go_on(self, head: port.Head, *, cold: bool) -> set[str]:
+        """Begin at a snapshot or, where the log was cut, at its opening balance."""
+        folded = None
+        if cold:
+            folded = snapshots.load(self._store, through=head.position, least=head.floor_position)
+        if folded is None:
+            folded = openings.begin(self._store, head.floor_position)
         if folded is None:
             return set()
         self._fleet, self._book = folded.fleet, folded.book
@@ -167,13 +174,43 @@ def _uncollected(*, stays: bool) -> Iterator[None]:
             gc.enable()
 
 
-def fleet_at(store: port.Store, position: int) -> Fleet:
-    """The fleet as it was at a position, folded from the first event."""
-    fleet = Fleet()
+def folded_at(
+    store: port.Store, position: int, *, past: archived.ArchivedLog | None = None
+) -> snapshots.Folded:
+    """What was folded at a position of a log, or at its end.
+
+    Args:
+        store: the log.
+        position: where.
+        past: reads what stands below the floor.
+
+    Raises:
+        BelowFloorError: the position is in the archive, and `past` is None.
+        ArchiveMissingError, ArchiveBadError: as `past`.
+    """
+    floor = store.head().floor_position
+    if position < floor:
+        return _on(snapshots.Folded(), store if past is None else past, position)
+    found = snapshots.load(store, through=position, least=floor) if position >= COLD else None
+    return _on(found or openings.begin(store, floor) or snapshots.Folded(), store, position)
+
+
+def _on(folded: snapshots.Folded, log: archived.Log, position: int) -> snapshots.Folded:
+    fleet, pages = folded.fleet, folded.book
     while fleet.position < position:
         limit = min(PAGE, position - fleet.position)
-        records = store.read(after=fleet.position, limit=limit)
+        records = log.read(after=fleet.position, limit=limit)
         if not records:
             break
-        evolve.fold((codec.recorded(record) for record in records), fleet)
-    return fleet
+        for record in records:
+            recorded = codec.recorded(record)
+            evolve.evolve(fleet, recorded)
+            pages.take(fleet, recorded)
+    return folded
+
+
+def fleet_at(
+    store: port.Store, position: int, *, past: archived.ArchivedLog | None = None
+) -> Fleet:
+    """The fleet as it was at a position. As `folded_at`."""
+    return folded_at(store, position, past=past).fleet

@@ -8,13 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from smgate.domain import history, why
-from smgate.log import codec, port
+from smgate.log import archived, codec, port
 from smgate.service import records
+from smgate.views import shape
 
 PAGE: Final = 5_000
 
 
-def of_unit(store: port.Store, scope: history.Scope, *, after: int, limit: int) -> dict[str, Any]:
+def of_unit(store: archived.Log, scope: history.Scope, *, after: int, limit: int) -> dict[str, Any]:
     """The newest `limit` events about a unit behind a position, in log order.
 
     Most records are passed over undecoded: they are neither of the unit's nodes nor name it.
@@ -47,7 +48,7 @@ LATE_MAX: Final = 200_000
 
 
 def arrived_later(
-    store: port.Store, scope: history.Scope, *, after: int, by_us: int
+    store: archived.Log, scope: history.Scope, *, after: int, by_us: int
 ) -> dict[str, Any]:
     """Facts about a unit that had happened by a moment and stand behind a position of the log.
 
@@ -77,7 +78,7 @@ OF_JOIN_TOKENS: Final = ("node_enrolled",)
 
 
 def rulings(
-    store: port.Store, *, by: str | None, kind: str | None, after: int, limit: int
+    store: archived.Log, *, by: str | None, kind: str | None, after: int, limit: int
 ) -> dict[str, Any]:
     """The newest `limit` rulings of people behind a position, in log order.
 
@@ -121,3 +122,28 @@ def _ruling(record: port.StoredRecord) -> dict[str, Any]:
         "reason": data.get("reason"),
         "data": data,
     }
+
+
+def event(record: port.StoredRecord) -> dict[str, Any]:
+    """A record as the API gives it."""
+    return {
+        "position": record.position,
+        "type": record.type,
+        "schema_version": record.schema_version,
+        "stream": record.stream,
+        "version": record.version,
+        "actor": record.actor,
+        "counter_actor": record.counter_actor,
+        "recorded_at": shape.iso(record.recorded_at_us),
+        "occurred_at": _occurred(record.occurred_at_us),
+        "leaf": record.leaf.hex(),
+        "data": msgspec.json.decode(record.data) if record.data else None,
+    }
+
+
+def _occurred(at_us: int) -> str | None:
+    """A node's clock may say anything; what no calendar has is left out."""
+    try:
+        return shape.iso(at_us)
+    except OverflowError:
+        return None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import pathlib
 from collections.abc import Callable
 from typing import Any, Final
-
-import msgspec
 
 from smgate.clock import Clock
 from smgate.domain import (
@@ -27,7 +26,7 @@ from smgate.domain import (
 from smgate.domain.events import Event, Recorded
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
-from smgate.log import codec, port, verify as log_verify
+from smgate.log import archive as archive_files, archived, codec, port, verify as log_verify
 from smgate.service import contacts, fold, histories, preview, refusal, whatif
 from smgate.views import present, project, shape
 
@@ -49,8 +48,11 @@ class Queries:
         views: project.Views,
         heard: contacts.Contacts,
         clock: Clock,
+        archive: pathlib.Path | None = None,
     ) -> None:
+        """`archive`: the folder of all its files; None is where each was written."""
         self._store: Final = store
+        self._past: Final = archived.ArchivedLog(store, folder=archive)
         self._folder: Final = folder
         self._views: Final = views
         self._heard: Final = heard
@@ -102,10 +104,10 @@ class Queries:
         """What had happened by that moment and the controller did not know."""
         position, by_us = self._moment(at)
         if by_us is None:
-            by_us = self._store.read(after=position - 1, limit=1)[0].recorded_at_us
+            by_us = self._past.read(after=position - 1, limit=1)[0].recorded_at_us
         with self._folder.at_head() as fleet:
             scope = history.scope(fleet, told["unit"])
-        return histories.arrived_later(self._store, scope, after=position, by_us=by_us)
+        return histories.arrived_later(self._past, scope, after=position, by_us=by_us)
 
     def history_unit(self, unit: str, *, since: str | None, limit: int) -> Row:
         """What happened to a unit, in log order, the newest last."""
@@ -114,7 +116,7 @@ class Queries:
             scope = history.scope(fleet, self._unit(fleet, unit))
         # A position is where to begin; a time is what has passed.
         after = position - 1 if since is not None and now_us is None else position
-        return histories.of_unit(self._store, scope, after=after, limit=min(limit, EVENTS_MAX))
+        return histories.of_unit(self._past, scope, after=after, limit=min(limit, EVENTS_MAX))
 
     def why_build(self, key: str, *, at: str | None) -> Row:
         """Why a kernel key stands where it stands."""
@@ -154,7 +156,7 @@ class Queries:
         """
         position, _ = self._moment(since)
         try:
-            return whatif.try_policy(self._store, policy, since=position)
+            return whatif.try_policy(self._store, self._past, policy, since=position)
         except errors.RejectedError as error:
             raise refusal.of_domain(error) from error
 
@@ -196,8 +198,8 @@ class Queries:
 
     def events(self, *, after: int, limit: int) -> Row:
         """The log, from a position on."""
-        page = self._store.read(after=after, limit=min(limit, EVENTS_MAX))
-        listed = [_event(record) for record in page]
+        page = self._past.read(after=after, limit=min(limit, EVENTS_MAX))
+        listed = [histories.event(record) for record in page]
         return _listing(listed, page[-1].position if page else after)
 
     def rulings(self, *, by: str | None, kind: str | None, since: str | None, limit: int) -> Row:
@@ -205,7 +207,7 @@ class Queries:
         position, now_us = (0, None) if since is None else self._moment(since)
         after = position - 1 if since is not None and now_us is None else position
         return histories.rulings(
-            self._store, by=by, kind=kind, after=after, limit=min(limit, EVENTS_MAX)
+            self._past, by=by, kind=kind, after=after, limit=min(limit, EVENTS_MAX)
         )
 
     def head(self) -> Row:
@@ -223,7 +225,9 @@ class Queries:
 
     def verify(self) -> Row:
         """Recompute every hash of the log."""
-        return {"apiVersion": "v1"} | log_verify.row(log_verify.verify(self._store))
+        return {"apiVersion": "v1"} | log_verify.row(
+            log_verify.verify(self._store, begun=archived.walked(self._store, self._past))
+        )
 
     def undelivered(self, fleet: Fleet) -> int:
         """Live units whose nodes do not all hold the standing decision."""
@@ -261,7 +265,7 @@ class Queries:
             with self._folder.at_head() as fleet:
                 return self._explained(fleet, name, self._now_us(fleet), kind, known, explain)
         position, now_us = self._moment(at)
-        fleet = fold.fleet_at(self._store, position)
+        fleet = fold.fleet_at(self._store, position, past=self._past)
         return self._explained(
             fleet, name, fleet.now_us if now_us is None else now_us, kind, known, explain
         )
@@ -320,10 +324,13 @@ class Queries:
                 f"{at[:60]!r} has not come yet.",
                 next_step="Leave --at away for now, or give a time that has passed.",
             )
-        return self._store.position_at(recorded_at_us=now_us), now_us
+        return self._past.position_at(recorded_at_us=now_us), now_us
 
     def _recorded(self, position: int) -> Recorded | None:
-        found = self._store.read(after=position - 1, limit=1)
+        try:
+            found = self._past.read(after=position - 1, limit=1)
+        except (archive_files.ArchiveMissingError, archive_files.ArchiveBadError):
+            return None  # What is known without it is answered without it.
         return codec.recorded(found[0]) if found and found[0].position == position else None
 
     def _project(self) -> None:
@@ -370,27 +377,3 @@ def _overlaid(view: str, row: Row, heard: dict[str, contacts.Contact]) -> Row:
             held_generation=None if one is None else one.held_generation,
         )
     return present.with_held(row, _held(heard)) if view == "units" else row
-
-
-def _event(record: port.StoredRecord) -> Row:
-    return {
-        "position": record.position,
-        "type": record.type,
-        "schema_version": record.schema_version,
-        "stream": record.stream,
-        "version": record.version,
-        "actor": record.actor,
-        "counter_actor": record.counter_actor,
-        "recorded_at": shape.iso(record.recorded_at_us),
-        "occurred_at": _occurred(record.occurred_at_us),
-        "leaf": record.leaf.hex(),
-        "data": msgspec.json.decode(record.data) if record.data else None,
-    }
-
-
-def _occurred(at_us: int) -> str | None:
-    """A node's clock may say anything; what no calendar has is left out."""
-    try:
-        return shape.iso(at_us)
-    except OverflowError:
-        return None

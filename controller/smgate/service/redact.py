@@ -13,7 +13,7 @@ from typing import Any, Final
 from smgate.domain import alarms, evolve, facts, redaction, rules
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, redactions, sql
-from smgate.service import leader, records, refusal
+from smgate.service import leader, openings, records, refusal
 
 WRITER: Final = "redact"
 PAGE: Final = 1_000
@@ -56,7 +56,16 @@ def redact(
 
 
 def _record(store: port.Store, position: int) -> port.StoredRecord:
-    found = store.read(after=position - 1, limit=1)
+    try:
+        found = store.read(after=position - 1, limit=1)
+    except port.BelowFloorError as error:
+        raise refusal.RefusedError(
+            409,
+            "archived",
+            f"Position {position} is in the archive, whose files are never changed.",
+            next_step="Its payload can be read in the file alone: keep that from whom it is not for, "
+            "or remove it, and with it what is known of that time.",
+        ) from error
     if not found or found[0].position != position:
         raise refusal.RefusedError(
             404,
@@ -123,7 +132,8 @@ def _in_force(record: port.StoredRecord, what: str) -> refusal.RefusedError:
 
 
 def _folded(store: port.Store, through: int, *, without: int | None = None) -> Fleet:
-    fleet = Fleet()
+    opening = openings.begin(store, store.head().floor_position)
+    fleet = Fleet() if opening is None else opening.fleet
     while fleet.position < through and (page := store.read(after=fleet.position, limit=PAGE)):
         for record in page:
             left = record._replace(data=b"") if record.position == without else record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +91,14 @@ def build(
         commands=handle.Commands(log, folder=folder, clock=clock),
         leader=leading,
         views=views,
-        queries=queries.Queries(store, folder=folder, views=views, heard=heard, clock=clock),
+        queries=queries.Queries(
+            store,
+            folder=folder,
+            views=views,
+            heard=heard,
+            clock=clock,
+            archive=None if settings.archive_dir is None else pathlib.Path(settings.archive_dir),
+        ),
         limiter=limiter.Limiter(
             node=settings.requests_per_minute_node,
             operator=settings.requests_per_minute_operator,

@@ -64,10 +64,10 @@ def fold_version() -> str:
     return hashed.hexdigest()
 
 
-def load(store: port.Store, *, through: int) -> Folded | None:
-    """The newest snapshot at or below a position that this process can go on from."""
+def load(store: port.Store, *, through: int, least: int = 0) -> Folded | None:
+    """The newest snapshot between two positions that this process can go on from."""
     for place in store.snapshots():
-        if place.position > through:
+        if not least <= place.position <= through:
             continue
         refused = _refused(store, place)
         if refused is None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from smgate.domain import policy as policies, whatif
 from smgate.domain.events import Recorded
-from smgate.log import codec, port
+from smgate.log import archived, codec, port
 from smgate.service import fold, refusal
 
 PAGE: Final = 1_000
@@ -15,7 +15,9 @@ EVENTS_MAX: Final = 200_000
 """Events decided anew at most in one request: minutes of work."""
 
 
-def try_policy(store: port.Store, policy: policies.Policy, *, since: int) -> dict[str, Any]:
+def try_policy(
+    store: port.Store, past: archived.ArchivedLog, policy: policies.Policy, *, since: int
+) -> dict[str, Any]:
     """What another policy would have decided behind a position. Appends nothing.
 
     Raises:
@@ -31,13 +33,13 @@ def try_policy(store: port.Store, policy: policies.Policy, *, since: int) -> dic
             f"{head.position - since} events happened since, at most {EVENTS_MAX} are looked at.",
             next_step="Give a later --since.",
         )
-    then, would = fold.fleet_at(store, since), fold.fleet_at(store, since)
-    rest = _rest(store, since, head.position)
+    then, would = (fold.fleet_at(store, since, past=past) for _ in range(2))
+    rest = _rest(past, since, head.position)
     shown = whatif.compare(then, would, rest, other=policy, until_us=head.recorded_at_us)
     return {"apiVersion": "v1", "as_of_position": head.position, **shown}
 
 
-def _rest(store: port.Store, after: int, through: int) -> Iterator[Recorded]:
+def _rest(store: archived.Log, after: int, through: int) -> Iterator[Recorded]:
     while after < through and (page := store.read(after=after, limit=PAGE)):
         for record in page:
             if record.position <= through:
