@@ -16,6 +16,9 @@ from typing import IO, Final
 CHUNK_BYTES: Final = 256 << 10
 """Read at once; bounds memory and how long a stop signal waits."""
 
+COMPRESSED: Final = frozenset({".gz", ".bz2", ".xz", ".zst"})
+"""What a rotation makes of a log that nobody writes any more; a glob may match it."""
+
 BEFORE_BYTES: Final = 256
 """A log line has a time in it: this many bytes of two different logs are not the same."""
 
@@ -131,7 +134,7 @@ class Tail:
         found = [
             match
             for match in anchor.glob(str(path.relative_to(path.anchor or ".")))
-            if match.is_file()
+            if match.suffix not in COMPRESSED and match.is_file()
         ]
         return max(found, key=lambda match: (match.stat().st_mtime_ns, match.name), default=None)
 

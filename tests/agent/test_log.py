@@ -188,6 +188,19 @@ def test_two_ranks_that_write_their_tracebacks_into_each_other_are_still_read():
     assert fold([samples.ARGS_DICT % "auto", *mixed]).upcast_ran_out_of_memory
 
 
+@pytest.mark.parametrize("shape", ["cri", "docker"])
+def test_the_lines_of_ranks_that_write_into_each_other_s_parts_are_told_apart(shape):
+    """A rank's long line in parts on one stream, the other's short lines on the other, in between."""
+    parts = SHAPES[shape]([LONG]).splitlines(keepends=True)
+    assert len(parts) > 2
+    between = [samples.INIT, samples.LOAD_END, samples.READY]
+    others = SHAPES[shape](between).replace(b"stderr", b"stdout").splitlines(keepends=True)
+    data = b"".join(b"".join(pair) for pair in zip(parts, others, strict=False))
+    data += b"".join(parts[len(others) :])
+    lines = list(log_frames.Framer(shape).feed(data))
+    assert sorted(lines) == sorted([LONG, *between])
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -103,6 +103,22 @@ def test_of_a_glob_the_newest_file_is_followed(tmp_path):
     follower.close()
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_a_log_that_was_compressed_after_rotation_is_not_followed(log, suffix):
+    follower = tail.Tail(f"{log.path}*")
+    log.write(b"first\n")
+    assert drain(follower) == b"first\n"
+    log.write(b"last\n")
+    rotated = log.path.with_name(log.path.name + ".1")
+    log.rotate()
+    log.write(b"new\n")
+    rotated.with_name(rotated.name + suffix).write_bytes(b"\x1f\x8b compressed")
+    os.utime(log.path, ns=(1, 1))
+    rotated.unlink()
+    assert drain(follower) == b"last\nnew\n"
+    follower.close()
+
+
 def test_a_directory_or_an_unreadable_place_is_no_log(tmp_path):
     follower = tail.Tail(str(tmp_path))
     assert follower.read().data == b""
