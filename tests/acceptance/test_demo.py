@@ -96,7 +96,7 @@ def test_a_terminated_demonstration_leaves_no_process(tmp_path):
         demo = subprocess.Popen(DEMO, cwd=tmp_path, stdout=output, stderr=output)
     started = []
     try:
-        assert wait_until(lambda: len(children(demo.pid)) >= 2, timeout_s=30)
+        assert wait_until(lambda: len(children(demo.pid)) >= 2, timeout_s=120)
         started = children(demo.pid)
         demo.send_signal(signal.SIGTERM)
         demo.wait(20)

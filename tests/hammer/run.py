@@ -113,7 +113,14 @@ def judge(
     found = log_checker.check(url, acknowledged)
     stored = [digest for _, digest in sorted(log_checker.stored(url).values())]
     expected = [[str(position), digest] for position, digest in enumerate(stored, 1)]
-    wrong = [part.name for part in readers if [line[1:] for line in part.lines()] != expected]
+    # SQLite may find a commit of a killed writer only when the file is opened anew: then nobody was
+    # told of it, and no reader that was open saw it.
+    least = max((int(line[3]) for part in writers for line in part.lines()), default=0)
+    wrong = []
+    for part in readers:
+        saw = [line[1:] for line in part.lines()]
+        if len(saw) < least or saw != expected[: len(saw)]:
+            wrong.append(part.name)
     ok = (
         not (found["lost"] or found["twice"] or found["streams_with_gaps"] or wrong)
         and bool(found["positions_whole"] and found["chain_ok"])

@@ -34,10 +34,11 @@ def judges_its_readers(url: str, folder: pathlib.Path) -> None:
     readers = [run.Part("reader", f"r{n}", url, folder / f"r{n}") for n in range(run.READERS)]
     first, second = (part.notes.read_text().splitlines() for part in readers)
     readers[0].notes.write_text("\n".join([*first[:5], *first[6:]]))
-    second[7], second[8] = second[8], second[7]
-    readers[1].notes.write_text("\n".join(second))
+    readers[1].notes.write_text("\n".join([*second[:7], second[8], second[7], *second[9:]]))
     found = run.judge(url, writers, readers, folder)
     assert found["readers_that_saw_otherwise"] == ["r0", "r1"]
+    readers[1].notes.write_text("\n".join(second[:50]))
+    assert run.judge(url, writers, readers[1:], folder)["readers_that_saw_otherwise"] == ["r1"]
     assert not found["ok"]
     writers[0].notes.write_text(f"ack nobody 1 1 {'0' * 64}\n")
     assert len(run.judge(url, writers, [], folder)["lost"]) == 1
