@@ -11,7 +11,7 @@ from tests.migration import old_log
 
 from smgate.domain import why
 from smgate.log import codec, formats, migrate, open as log_open, sql, verify
-from smgate.service import fold, leader, queries, redact, refusal
+from smgate.service import fold, histories, leader, redact, refusal
 
 NOW_US = 1_764_481_000_000_000
 REFUSED = {
@@ -87,7 +87,7 @@ def test_what_was_erased_is_gone_and_all_else_is_as_before(store: sql.SqlStore) 
     assert {name: unit.override for name, unit in after.units.items()} == {
         name: unit.override for name, unit in before.units.items()
     }
-    assert queries._event(left)["data"] is None
+    assert histories.event(left)["data"] is None
     assert why.says(codec.recorded(left).event) == "its payload was erased"
     assert give(store, position)["changed"] is False, "given again it changes nothing"
     assert len(store.read(after=0)) == 84
