@@ -48,7 +48,7 @@ def eventually(holds, timeout_s=several.PATIENCE_S):
 def test_ranks_whose_pairs_agree_go_on_together(unit):
     started = unit.all_ranks()
     assert events(started) == [THROUGH_THE_GATE] * 2
-    assert started[0].outcomes() == ["pairs_agree"]
+    eventually(lambda: started[0].outcomes() == ["pairs_agree"])
     eventually(lambda: not any(one.guards() for one in started))
 
 
@@ -157,8 +157,8 @@ def test_a_network_that_parts_behind_the_last_word_costs_the_timeout_and_no_more
     with contextlib.closing(several.Wire(unit.port, GATED, behind=True)) as wire:
         started = [unit.start(0, **slow), unit.start(1, port=wire.port, **slow)]
         assert events(started) == [THROUGH_THE_GATE] * 2
-    assert started[0].outcomes() == ["gate_timeout"]
-    assert "gate_timeout; heard of ranks [0]" in started[0].said()
+    eventually(lambda: started[0].outcomes() == ["gate_timeout"])
+    eventually(lambda: "gate_timeout; heard of ranks [0]" in started[0].said())
 
 
 # What dies
@@ -182,7 +182,7 @@ def test_one_guard_that_is_killed_opens_the_gate(held, which):
     assert len(guards) == 2
     os.kill(guards[which], signal.SIGKILL)
     assert events(held) == [THROUGH_THE_GATE] * 2
-    assert held[0].outcomes() == ["guard_died"]
+    eventually(lambda: held[0].outcomes() == ["guard_died"])
     assert "guard_died" in held[0].said()
     eventually(lambda: not held[0].guards())
 
@@ -273,7 +273,9 @@ def test_two_launches_at_once_never_hang_in_two_collectives(unit):
 def test_a_disagreement_ends_the_launch_and_the_next_takes_the_safe_value(unit):
     unit.hold_target()
     started = [unit.start(0, RESOLVED="flashinfer_mxfp4"), unit.start(1, RESOLVED="triton")]
-    assert [one.ended() for one in started] == [-signal.SIGKILL] * 2
+    # Rank 0 is ended; the other one too, if it does not end first because it lost rank 0.
+    assert started[0].ended() == -signal.SIGKILL
+    assert started[1].ended() != 0
     for one in started:
         assert one.argv()[-4:-2] == ["--moe-runner-backend", "flashinfer_mxfp4"]
         assert "activated" not in one.events()
@@ -289,10 +291,12 @@ def test_a_disagreement_ends_the_launch_and_the_next_takes_the_safe_value(unit):
 def test_no_second_launch_is_ended_for_it(unit):
     differ = [{"RESOLVED": "flashinfer_mxfp4"}, {"RESOLVED": "triton"}]
     started = [unit.start(rank, **differ[rank]) for rank in (0, 1)]
-    assert [one.ended() for one in started] == [-signal.SIGKILL] * 2
+    # Rank 0 is ended; the other one too, if it does not end first because it lost rank 0.
+    assert started[0].ended() == -signal.SIGKILL
+    assert started[1].ended() != 0
     again = [unit.start(rank, **differ[rank]) for rank in (0, 1)]
     assert events(again) == [THROUGH_THE_GATE] * 2
-    assert again[0].outcomes() == ["unit_disagreed_here", "disagreed_again"]
+    eventually(lambda: again[0].outcomes() == ["unit_disagreed_here", "disagreed_again"])
 
 
 def test_the_memory_of_one_rank_is_enough(unit):
@@ -310,4 +314,4 @@ def test_what_cannot_be_remembered_ends_nothing(unit):
         (node.state / "launches" / "disagreed").write_text("a file where the folder should be")
     started = [unit.start(0, RESOLVED="flashinfer_mxfp4"), unit.start(1, RESOLVED="triton")]
     assert events(started) == [THROUGH_THE_GATE] * 2
-    assert "disagreed_again" in started[0].said()
+    eventually(lambda: "disagreed_again" in started[0].said())
