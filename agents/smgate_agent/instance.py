@@ -81,6 +81,8 @@ class Memory:
     state: State | None = None
     launch_id: str | None = None
     fallback_raised: bool = False
+    left_life: int | None = None
+    """The start that the log told of last when another launch began: not that launch's."""
 
 
 class Tracker:
@@ -96,6 +98,7 @@ class Tracker:
         self._counted_life = memory.counted_life
         self._launch_id = memory.launch_id
         self._fallback_raised = memory.fallback_raised
+        self._left_life = memory.left_life
         self._bad_readings = 0
         self.view = View(restarts=memory.restarts)
 
@@ -108,6 +111,7 @@ class Tracker:
             state=self._state,
             launch_id=self._launch_id,
             fallback_raised=self._fallback_raised,
+            left_life=self._left_life,
         )
 
     def observe(self, reading: Reading) -> tuple[Offer, ...]:
@@ -115,6 +119,7 @@ class Tracker:
         launch_id = self._instance.launch_id or (
             reading.launch.launch_id if reading.launch is not None else None
         )
+        reading = self._of_this_launch(reading, launch_id)
         self._count_start(reading, launch_id)
         self._bad_readings = 0 if reading.http in {"ok", "none"} else self._bad_readings + 1
         before, self._state = self._state, self._next_state(reading)
@@ -125,10 +130,27 @@ class Tracker:
         self.view = self._look(reading, launch_id)
         return tuple(self._offers(reading))
 
+    def _of_this_launch(self, reading: Reading, launch_id: str | None) -> Reading:
+        """Without what the log told before the launch: a gate leaves its record before it starts it.
+
+        The server before it may have run another backend.
+        """
+        life, before = reading.life, self._launch_id
+        if life is None or life.number == 0:
+            return reading
+        if launch_id != before and None not in {launch_id, before}:
+            new = self._counted_life is None or life.number > self._counted_life
+            self._left_life = None if new else life.number
+            self._state = self._state if new else None
+        if life.number == self._left_life:
+            return dataclasses.replace(reading, life=None)
+        self._left_life = None
+        return reading
+
     def _count_start(self, reading: Reading, launch_id: str | None) -> None:
         """A new start is a new life in the log, or else a new launch."""
         another = launch_id != self._launch_id and None not in {launch_id, self._launch_id}
-        if another and _is_silent(reading.life):
+        if another and _is_silent(reading.life) and self._left_life is None:
             self._restarts += 1
             self._state = None  # so that it is not counted again when it is seen alive
         if reading.life is None:

@@ -237,6 +237,52 @@ def test_the_launch_record_links_the_instance_and_fills_what_was_not_declared():
     assert (declared.launch_id, declared.unit_name) == ("mine", "v")
 
 
+def test_what_the_log_told_before_a_launch_is_not_of_that_launch():
+    """Else a server that is started onto the safe value is taken for one that runs the target."""
+    first, second = (launch_records.LaunchRecord(launch_id=one) for one in ("l1", "l2"))
+    target = life(1, "flashinfer_mxfp4", initialised=True, ready=True)
+    node = Node()
+    node.read(http="ok", life=target, launch=first)
+    node.read(http="refused", life=target, launch=first)
+    node.read(http="refused", life=target, launch=first)
+    assert node.state == "exited"
+    memory = node.tracker.memory
+    for again in (node, Node(memory=memory)):
+        for http in ("refused", "sick", "sick", "sick"):
+            assert again.read(http=http, life=target, launch=second) == []
+        assert again.state is None
+        safe = life(2, "marlin", initialised=True)
+        changed, effective = again.read(http="refused", life=safe, launch=second)
+        assert (changed.state, changed.restarts, changed.launch_id) == ("starting", 1, "l2")
+        assert effective.runner == "marlin"
+        third = launch_records.LaunchRecord(launch_id="l3")
+        (changed,) = again.read(http="ok", launch=third)  # its log can no longer be read
+        assert changed.restarts == 2
+
+
+def test_an_agent_that_comes_back_still_knows_which_life_was_left():
+    first, second = (launch_records.LaunchRecord(launch_id=one) for one in ("l1", "l2"))
+    node = Node()
+    node.read(http="ok", life=life(1, "flashinfer_mxfp4", initialised=True), launch=first)
+    node.read(http="sick", life=life(1, "flashinfer_mxfp4", initialised=True), launch=second)
+    again = Node(memory=node.tracker.memory)
+    alive = life(1, "flashinfer_mxfp4", initialised=True, ready=True)
+    assert not [
+        fact
+        for _ in range(3)
+        for fact in again.read(http="sick", life=alive, launch=second)
+        if isinstance(fact, facts.EffectiveSeen)
+    ]
+
+
+def test_a_launch_and_its_first_line_that_are_seen_together_are_one_start():
+    first, second = (launch_records.LaunchRecord(launch_id=one) for one in ("l1", "l2"))
+    node = Node()
+    node.read(http="ok", life=life(1, initialised=True), launch=first)
+    changed, *_ = node.read(http="refused", life=life(2, "marlin"), launch=second)
+    assert (changed.state, changed.restarts, changed.launch_id) == ("starting", 1, "l2")
+
+
 def test_a_pair_without_its_a2a_is_not_reported():
     node = Node()
     half = server_info.ServerInfo(
