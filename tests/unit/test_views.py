@@ -213,6 +213,19 @@ def test_a_process_goes_on_from_the_views_of_another(embedded: services.Service)
     ]
 
 
+def test_rows_of_another_shape_are_made_anew_though_nothing_happened(
+    embedded: services.Service,
+) -> None:
+    embedded.queries.rows("units")
+    before = table(embedded)
+    with embedded.store.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE projection SET version = version - 1")
+        connection.exec_driver_sql("UPDATE view_row SET data = '{}'")
+    with embedded.folder.at_head() as fleet:
+        project.Views(embedded.store.database).project(fleet)
+    assert table(embedded) == before
+
+
 def test_a_view_that_failed_to_be_written_is_not_half_there(
     embedded: services.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

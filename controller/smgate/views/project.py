@@ -19,7 +19,7 @@ from smgate.views import remake
 from smgate.views.shape import Row
 
 NAME: Final = "views"
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised with any change to a row's shape: the rows are then made anew from the log."""
 
 _ROW = tables.VIEW_ROW.c
