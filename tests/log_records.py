@@ -26,3 +26,16 @@ def run(stream: str, first: int, last: int, *, note: str = "") -> list[port.NewR
         record(stream, version, f'{{"n":{version},"note":"{note}"}}')
         for version in range(first, last + 1)
     ]
+
+
+def other(value: object) -> object:
+    """A value of the same type that differs."""
+    match value:
+        case int():
+            return value + 1
+        case bytes():
+            return bytes([value[0] ^ 1]) + value[1:]
+        case str():
+            return value + "x"
+        case _:
+            return "somebody"

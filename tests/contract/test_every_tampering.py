@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tests.log_records import record
+from tests.log_records import other, record
 
 from smgate.log import batch, memory, port, verify, walk
 
@@ -127,18 +127,6 @@ Named = tuple[str, int, int, str]
 
 def exactly(position: int, kind: str, table: str = "log_event") -> Named:
     return table, position, position, kind
-
-
-def other(value: object) -> object:
-    match value:
-        case int():
-            return value + 1
-        case bytes():
-            return bytes([value[0] ^ 1]) + value[1:]
-        case str():
-            return value + "x"
-        case _:
-            return "somebody"
 
 
 COLUMNS = [one for one in port.StoredRecord._fields if one != "position"]

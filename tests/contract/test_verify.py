@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import sqlalchemy as sa
-from tests.log_records import record, run
+from tests.log_records import other, record, run
 
 from smgate.log import batch, chain, database, open as log_open, port, tables, verify
 
@@ -84,19 +84,6 @@ EVENT, BATCH, HEAD = tables.LOG_EVENT, tables.LOG_BATCH, tables.LOG_HEAD
 
 def at(position: int) -> sa.ColumnElement[bool]:
     return EVENT.c.position == position
-
-
-def other(value: object) -> object:
-    """A value of the same type that differs."""
-    match value:
-        case int():
-            return value + 1
-        case bytes():
-            return bytes([value[0] ^ 1]) + value[1:]
-        case str():
-            return value + "x"
-        case _:
-            return "somebody"
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
