@@ -2,6 +2,7 @@
 
 One JSON line per name and database: {name, database, runs, value, peer, peer_value, ceiling,
 ceiling_value, unit} are medians; `raw` has every run of the three, which took turns. No verdict.
+`failed` says which of them could not be measured, and what it said.
 Everything is durable: SQLite with synchronous=FULL, PostgreSQL with synchronous_commit=on.
 
     append_callers_N   N threads of one process, one fact per call (ceiling: N rows per commit)
@@ -19,55 +20,34 @@ BENCH_ONLY=append_callers_32,verify and BENCH_DATABASES=sqlite take a part.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from tests.bench import log_append, log_places, log_read
+from tests.bench import log_append, log_places, log_read, turns
 
 SCALE = float(os.environ.get("BENCH_SCALE") or 1)
 RUNS = int(os.environ.get("BENCH_RUNS") or 3)
 SECONDS = max(0.3, 2 * SCALE)
 WRITERS, CALLERS_OF_A_WRITER = 4, 8
 
-Runs = dict[str, list[float]]
-Work = Callable[[], float]
-
-
-def taking_turns(work: dict[str, Work | None]) -> Runs:
-    """Every subject once, then every one again: what slows the machine slows all of them."""
-    found: Runs = {kind: [] for kind in work}
-    for _ in range(RUNS):
-        for kind, measure in work.items():
-            if measure is not None:
-                found[kind].append(measure())
-    return found
-
 
 def say(
-    name: str, database: str, found: Runs, unit: str, *, peer: str, ceiling: str, **more: int
+    place: log_places.Place,
+    name: str,
+    work: Mapping[str, turns.Work | None],
+    *,
+    unit: str,
+    peer: str,
+    ceiling: str,
+    **more: int,
 ) -> None:
-    """One line."""
-    middle = {kind: statistics.median(runs) if runs else None for kind, runs in found.items()}
-
-    def rounded(value: float | None) -> float | None:
-        return None if value is None else round(value, 3) if value < 1_000 else round(value)
-
-    row = {
-        "name": name,
-        "database": database,
-        "runs": RUNS,
-        "value": rounded(middle["value"]),
-        "peer": peer,
-        "peer_value": rounded(middle["peer"]),
-        "ceiling": ceiling,
-        "ceiling_value": rounded(middle["ceiling"]),
-        "unit": unit,
-        "raw": {kind: [rounded(each) for each in runs] for kind, runs in found.items()},
-        **more,
-    }
-    print(json.dumps(row), flush=True)
+    """Measure, and print one line."""
+    print(
+        turns.line(
+            name, place.kind, work, runs=RUNS, unit=unit, peer=peer, ceiling=ceiling, **more
+        ),
+        flush=True,
+    )
 
 
 def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
@@ -76,14 +56,14 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
     names = {"peer": "eventsourcing recorder", "ceiling": f"{bare}, one commit each"}
     urls = {"value": place.log(), "peer": place.empty(), "ceiling": place.empty()}
 
-    def measured(name: str, work: Callable[[str], Work]) -> None:
+    def measured(name: str, work: Callable[[str], turns.Work]) -> None:
         if wanted(name):
-            say(name, place.kind, taking_turns({kind: work(kind) for kind in urls}), "1/s", **names)
+            say(place, name, {kind: work(kind) for kind in urls}, unit="1/s", **names)
 
     with _opened(urls) as subjects:
         for callers in (1, 32, 256):
 
-            def calls(kind: str, callers: int = callers) -> Work:
+            def calls(kind: str, callers: int = callers) -> turns.Work:
                 alone = kind == "ceiling"
                 return lambda: log_append.rate(
                     subjects[kind],
@@ -95,14 +75,14 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
             measured(f"append_callers_{callers}", calls)
         for facts in (10, 100, 1000):
 
-            def batches(kind: str, facts: int = facts) -> Work:
+            def batches(kind: str, facts: int = facts) -> turns.Work:
                 return lambda: log_append.rate(
                     subjects[kind], callers=1, facts=facts, seconds=SECONDS
                 )
 
             measured(f"append_batch_{facts}", batches)
 
-    def processes(kind: str) -> Work:
+    def processes(kind: str) -> turns.Work:
         alone = kind == "ceiling"
         return lambda: log_append.rate_of_processes(
             kind,
@@ -135,10 +115,10 @@ def reading(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
             if wanted(name):
                 line = log_read.LINES[name](logs)
                 say(
+                    place,
                     name,
-                    place.kind,
-                    taking_turns(line.work),
-                    line.unit,
+                    line.work,
+                    unit=line.unit,
                     peer=line.peer,
                     ceiling=line.ceiling,
                     n=line.facts,

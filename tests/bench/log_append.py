@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 import sqlalchemy as sa
@@ -22,7 +22,7 @@ WARM_S = 0.1
 
 
 class Subject(Protocol):
-    """Something that appends."""
+    """Something that appends. Of several that open one database, the first makes the tables."""
 
     def writer(self, facts: int) -> Callable[[], object]:
         """Appends that many facts, durably, at every call. Each writer is one caller."""
@@ -34,7 +34,7 @@ class Subject(Protocol):
 class Ours:
     """This log, as an API process appends to it: safe order, repeats and conflicts seen, chained."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, tables: bool = True) -> None:
         self._store = log_open.open_store(url, clock_us=lambda: time.time_ns() // 1_000)
         self._together = commit.GroupCommit(self._store, writer="bench")
 
@@ -69,8 +69,10 @@ class Ours:
 class Library:
     """The library's application recorder: no repeats, no chain."""
 
-    def __init__(self, url: str) -> None:
-        self._application = application.Application(env=log_places.library_environment(url))
+    def __init__(self, url: str, *, tables: bool = True) -> None:
+        self._application = application.Application(
+            env=log_places.library_environment(url) | {"CREATE_TABLE": "yes" if tables else "no"}
+        )
 
     def writer(self, facts: int) -> Callable[[], object]:
         originator, version, recorder = uuid.uuid4(), 0, self._application.recorder
@@ -105,14 +107,18 @@ TABLE = (
 class Ceiling:
     """The bare driver: one table without a second index, executemany or COPY, a commit each."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, tables: bool = True) -> None:
         self._sqlite = sa.make_url(url).drivername == "sqlite"
         if self._sqlite:
             self._file = log_places.raw_sqlite(url)
-            self._file.execute(TABLE.format(key="INTEGER PRIMARY KEY", bytes="blob"))
+            if tables:
+                self._file.execute(TABLE.format(key="INTEGER PRIMARY KEY", bytes="blob"))
         else:
             self._server = psycopg.connect(url, autocommit=True)
-            self._server.execute(TABLE.format(key="bigserial PRIMARY KEY", bytes="bytea").encode())
+            if tables:
+                self._server.execute(
+                    TABLE.format(key="bigserial PRIMARY KEY", bytes="bytea").encode()
+                )
 
     def writer(self, facts: int) -> Callable[[], object]:
         rows = [(uuid.uuid4().hex, each, "node_reported", DATA) for each in range(facts)]
@@ -150,7 +156,7 @@ class Ceiling:
         (self._file if self._sqlite else self._server).close()
 
 
-SUBJECTS: dict[str, Callable[[str], Subject]] = {
+SUBJECTS: dict[str, Callable[..., Subject]] = {
     "value": Ours,
     "peer": Library,
     "ceiling": Ceiling,
@@ -158,15 +164,24 @@ SUBJECTS: dict[str, Callable[[str], Subject]] = {
 
 
 def rate(subject: Subject, *, callers: int, facts: int, seconds: float) -> float:
-    """Facts per second that so many callers append, each `facts` at a time."""
+    """Facts per second that so many callers append, each `facts` at a time.
+
+    Raises:
+        Exception: what the first of them to fail raised.
+    """
     stop, done = threading.Event(), [0] * callers
     writers = [subject.writer(facts) for _ in range(callers)]
+    failures: list[Exception] = []
 
     def call(index: int) -> None:
         write = writers[index]
-        while not stop.is_set():
-            write()
-            done[index] += facts
+        try:
+            while not stop.is_set():
+                write()
+                done[index] += facts
+        except Exception as error:
+            failures.append(error)
+            stop.set()
 
     threads = [threading.Thread(target=call, args=(index,)) for index in range(callers)]
     for thread in threads:
@@ -178,22 +193,38 @@ def rate(subject: Subject, *, callers: int, facts: int, seconds: float) -> float
     stop.set()
     for thread in threads:
         thread.join()
+    if failures:
+        raise failures[0]
     return counted / took
 
 
-def _process(kind: str, url: str, callers: int, facts: int, seconds: float, ready, found) -> None:
-    subject = SUBJECTS[kind](url)
-    subject.writer(facts)()
-    ready.wait(60)
-    found.put(rate(subject, callers=callers, facts=facts, seconds=seconds))
-    subject.close()
+def _process(
+    kind: str, url: str, callers: int, facts: int, seconds: float, ready: Any, found: Any
+) -> None:
+    """One of several; puts its rate, or what went wrong, into `found`."""
+    try:
+        subject = SUBJECTS[kind](url, tables=False)
+        subject.writer(facts)()
+        ready.wait(60)
+        found.put(rate(subject, callers=callers, facts=facts, seconds=seconds))
+        subject.close()
+    except BaseException as error:
+        ready.abort()
+        found.put(repr(error))
+        raise
 
 
 def rate_of_processes(
     kind: str, url: str, *, processes: int, callers: int, facts: int, seconds: float
 ) -> float:
-    """As `rate`, of several processes on one database."""
-    context = multiprocessing.get_context("spawn")
+    """As `rate`, of several processes on one database whose tables are there.
+
+    Raises:
+        RuntimeError: one of them failed.
+    """
+    # They are forks of one process that has imported all and holds no connection.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     ready, found = context.Barrier(processes), context.Queue()
     started = [
         context.Process(
@@ -203,7 +234,14 @@ def rate_of_processes(
     ]
     for process in started:
         process.start()
-    total = sum(found.get(timeout=120) for _ in started)
+    told = [found.get(timeout=120) for _ in started]
     for process in started:
         process.join(30)
-    return total
+    # A barrier that broke only says that another failed before.
+    for each in sorted((each for each in told if isinstance(each, str)), key=_is_an_echo):
+        raise RuntimeError(each)
+    return sum(told)
+
+
+def _is_an_echo(said: str) -> bool:
+    return "BrokenBarrier" in said
