@@ -1,7 +1,7 @@
 """What a server served between two readings of its `/metrics`: pure sums of counters.
 
-Only in a bake, so only where an instance declares `bake_interval_s`. A counter that fell is a
-server that started again: that interval is not known and is not reported.
+Only where `bake_interval_s` is set, and only while the controller counts it. A counter that fell is
+a server that started again: that interval is not known and is not reported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,26 @@ class Counters:
     requests: float
     failures: float
     tokens: float
+
+
+class Wanted:
+    """Whose intervals the controller counts, by its last answer: each is a fact that is kept for ever.
+
+    Where none has told, all are wanted. What was told holds while nobody answers: a bake begins with
+    a decision, and that is told by a later answer. One thread tells, others ask.
+    """
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] | None = None
+
+    def tell(self, header: str | None) -> None:
+        """Take what an answer said (`Smgate-Baking`); None if it said nothing of it."""
+        self._names = None if header is None else frozenset(header.replace(" ", "").split(","))
+
+    def of(self, instance_id: str) -> bool:
+        """True unless the controller said otherwise."""
+        names = self._names
+        return names is None or instance_id in names
 
 
 def parse(text: str) -> Counters | None:
@@ -76,3 +96,8 @@ def interval(
         xids=xids,
         tokens_per_s=round(tokens / elapsed_s, 3),
     )
+
+
+def is_idle(fact: facts.BakeInterval) -> bool:
+    """Nothing was asked of the server, and nothing happened to it."""
+    return not (fact.requests or fact.failures or fact.restarts or fact.xids or fact.tokens_per_s)

@@ -74,7 +74,7 @@ class Instance(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expected_packed_bytes: base.Positive | None = None
     """Most that this rank weighs when packed; without it, computed where the model is readable."""
     bake_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 0
-    """Report requests and failures from `/metrics` this often; 0: never."""
+    """Report requests and failures from `/metrics` this often while it bakes; 0: never."""
 
 
 class AgentConfig(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

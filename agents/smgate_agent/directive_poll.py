@@ -165,6 +165,7 @@ class Poller:
         stop: threading.Event,
         on_another_log: Callable[[facts.DirectiveHeld], object],
         on_confirmed: Callable[[directive.Directive], object],
+        on_baking: Callable[[str | None], object],
     ) -> None:
         self._link = link
         self._holder = holder
@@ -174,6 +175,7 @@ class Poller:
         self._stop = stop
         self._on_another_log = on_another_log
         self._on_confirmed = on_confirmed
+        self._on_baking = on_baking
 
     def run(self) -> None:
         """Ask until told to stop."""
@@ -203,7 +205,7 @@ class Poller:
         except http1.HttpError as exc:
             return self._failed(f"controller_{exc.code}", reachable=False)
         if answer.status == _NO_CONTENT:
-            return self._reached()
+            return self._reached(answer)
         if answer.status != _OK:
             # Told to a restored log or not, nothing that is held was confirmed.
             code = "log_restored" if self._said_held(answer) else None
@@ -217,7 +219,7 @@ class Poller:
             return self._failed("state_dir_unwritable", reachable=True)
         if left is not None:
             self._on_another_log(left)
-        return self._reached()
+        return self._reached(answer)
 
     def _said_held(self, answer: http1.Answer) -> bool:
         """Tell a restored log what the one before told; False if that was not the question."""
@@ -230,9 +232,10 @@ class Poller:
         self._on_another_log(self._holder.said(restored_as=asked.restored_as))
         return True
 
-    def _reached(self) -> bool:
+    def _reached(self, answer: http1.Answer) -> bool:
         self._link.reached()
         self._holder.heard()
+        self._on_baking(answer.headers.get(directive.BAKING_HEADER.lower()))
         if self._holder.held is not None:
             self._on_confirmed(self._holder.held)
         return False

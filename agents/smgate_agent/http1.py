@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -37,10 +37,12 @@ class HttpError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Status and body of one exchange."""
+    """Status, body and headers of one exchange."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By their names in small letters."""
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -165,7 +167,8 @@ class Client:
             if response.length:
                 raise HttpError("malformed")  # ended before its Content-Length
             keep = self._keep_alive and not response.will_close and response.isclosed()
-            return Answer(status=response.status, body=body)
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(status=response.status, body=body, headers=headers)
         except TimeoutError as exc:
             raise HttpError("timeout") from exc
         except OSError as exc:

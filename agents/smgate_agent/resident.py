@@ -15,12 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 import smgate_agent
 from smgate.wire import facts
 from smgate_agent import (
     allocator,
+    bake,
     clock,
     config,
     controller_link,
@@ -35,6 +34,7 @@ from smgate_agent import (
     news,
     nvml,
     outbox,
+    status_file,
     watch,
     witness,
 )
@@ -42,14 +42,12 @@ from smgate_agent import (
 log = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "agent.lock"
-STATUS_FILE: Final = "status.json"
 OUTBOX_FILE: Final = "outbox.db"
 
 _ROUND_S: Final = 1.0
 """Period of the housekeeping loop; every reaction of its own is bounded by it."""
 _TRIM_FIRST_S: Final = 3.0
 _TRIM_PERIOD_S: Final = 300.0
-_STATUS_PERIOD_S: Final = 30.0
 _NODE_PERIOD_S: Final = 60.0
 _NODE_FIRST_S: Final = 2.0
 """Instances are told after the node they are on, unless the driver takes longer than this."""
@@ -107,6 +105,7 @@ class Resident:
         self._nvml = nvml.Nvml()
         self._inventory = nvml.Inventory()
         self._faults = nvml.FaultLog(edges.clock)
+        self._wanted = bake.Wanted()
         self._declared = [self._watcher(one, None) for one in settings.instance]
         self._finder = found.Finder(
             settings, self._nvml.users, self._watch_found, self.stop, edges.clock
@@ -127,10 +126,11 @@ class Resident:
         self._gap_rounds: dict[str, int] | None = None
         self._node_known = threading.Event()
         self._node_due = threading.Event()
-        self._status_due_s = 0.0
         self._trim_due_s = edges.clock.monotonic_s() + _TRIM_FIRST_S
-        self._status: bytes = b""
         self._news = news.News(log)
+        self._status_file = status_file.StatusFile(
+            self._state_dir, clock_=edges.clock, news_=self._news
+        )
         self._metrics_due_s = edges.clock.monotonic_s()
 
     @property
@@ -146,6 +146,7 @@ class Resident:
             clock_=self._edges.clock,
             stop=self.stop,
             faults=self._faults,
+            wanted=self._wanted,
             process=process,
         )
 
@@ -187,7 +188,7 @@ class Resident:
         self._follow_credential()
         self._serve_metrics(now_s)
         self._close_gap()
-        self._show(now_s)
+        self._show()
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + _TRIM_PERIOD_S
             allocator.trim()
@@ -231,6 +232,7 @@ class Resident:
         self._talk_stop = stop = threading.Event()
         holder = directive_poll.Holder(self._state_dir, credential=credential, verify=edges.verify)
         self._holder = holder
+        self._listen(credential)
         deliverer = delivery.Deliverer(
             link=self._link("facts", credential),
             outbox_=self.outbox,
@@ -247,10 +249,10 @@ class Resident:
             stop=stop,
             on_another_log=self._say_held,
             on_confirmed=self._drains.confirm,
+            on_baking=self._wanted.tell,
         )
         self._start("facts", deliverer.run, stop)
         self._start("directive", poller.run, stop)
-        self._listen(credential)
 
     def _say_held(self, held: facts.DirectiveHeld) -> None:
         """Once for each restore: all that is kept, and after it what the log before told."""
@@ -335,7 +337,7 @@ class Resident:
         if all(now >= self._gap_rounds.get(name, -2) + 2 for name, now in rounds.items()):
             self.outbox.close_gap()
 
-    def _show(self, now_s: float) -> None:
+    def _show(self) -> None:
         standing = self.outbox.standing()
         held = self._holder.held if self._holder is not None else None
         reachable = any(link.state.reachable for link in self._links.values())
@@ -349,7 +351,7 @@ class Resident:
         self._news.links(self._links)
         self._news.scan(self._finder.shown)
         self._news.outbox(standing, self._state_dir / OUTBOX_FILE)
-        status = msgspec.json.encode(
+        self._status_file.write(
             {
                 "pid": os.getpid(),
                 "links": {name: link.state for name, link in self._links.items()},
@@ -360,19 +362,6 @@ class Resident:
                 "scan": self._finder.shown if self._settings.scan_interval_s else None,
             }
         )
-        if status == self._status and now_s < self._status_due_s:
-            return
-        self._status, self._status_due_s = status, now_s + _STATUS_PERIOD_S
-        whole = {"written_at_us": self._edges.clock.now_us(), "status": msgspec.Raw(status)}
-        try:
-            files.write_atomic(
-                self._state_dir / STATUS_FILE, msgspec.json.encode(whole), mode=0o644
-            )
-        except OSError as exc:
-            said = f"Cannot write the status file: {exc}."
-            self._news.say("status file", said, level=logging.WARNING)
-        else:
-            self._news.forget("status file")
 
     def _start(
         self, name: str, work: Callable[[], None], stop: threading.Event | None = None

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from smgate.wire import base, directive
-from smgate_agent import clock, directive_poll, files, identity, nvml, resident
+from smgate_agent import clock, directive_poll, files, identity, nvml, resident, status_file
 
 API_VERSION: Final = "smgate.agent/v1"
 _SECOND_US: Final = 1_000_000
@@ -119,7 +119,7 @@ def _running(state_dir: Path) -> bool:
 
 def _status_file(state_dir: Path) -> tuple[int, dict[str, Any]]:
     try:
-        whole = msgspec.json.decode(files.read_bounded(state_dir / resident.STATUS_FILE))
+        whole = msgspec.json.decode(files.read_bounded(state_dir / status_file.STATUS_FILE))
         return int(whole["written_at_us"]), dict(whole["status"])
     except (OSError, msgspec.MsgspecError, ValueError, KeyError, TypeError):
         return 0, {}

@@ -74,9 +74,11 @@ class Watcher:
         clock_: clock.Clock,
         stop: threading.Event,
         faults: nvml.FaultLog,
+        wanted: bake.Wanted,
         process: ProcessState | None = None,
     ) -> None:
         self._faults = faults
+        self._wanted = wanted
         self._process = process
         self.ended = False
         """The one process this watcher is for has ended, and that was told."""
@@ -101,6 +103,7 @@ class Watcher:
         self._life_number = saved.life.number
         self._models = model_files.ModelFiles(settings.hf_home)
         self._bake: tuple[float, bake.Counters, int, int] | None = None
+        self._told_idle = False
         self.rounds = 0
         """Readings made; the resident waits for one of each before it closes a gap."""
 
@@ -250,6 +253,9 @@ class Watcher:
     def _bake_interval(self, reading: instance.Reading) -> None:
         if self.declared.bake_interval_s == 0 or reading.http != "ok":
             return
+        if not self._wanted.of(self.declared.id):
+            self._bake = None  # the next interval begins when one is wanted
+            return
         now_s = self._clock.monotonic_s()
         if self._bake is not None and now_s < self._bake[0] + self.declared.bake_interval_s:
             return
@@ -270,7 +276,10 @@ class Watcher:
                 xids=xids - xids_before,
             )
             if fact is not None:
-                self._outbox.append(fact)
+                idle = bake.is_idle(fact)
+                if not (idle and self._told_idle):
+                    self._outbox.append(fact)
+                self._told_idle = idle
         self._bake = (now_s, counters, restarts, xids)
 
     def _forget_info(self) -> None:

@@ -162,6 +162,7 @@ class Agent:
             f"socket = {loop.node.environ['SMGATE_AGENT_SOCKET']!r}\n"
             f"metrics_port = {loop.metrics_port}\n"
             "rack = 'rack-1'\nchassis = 'chassis-1'\npoll_interval_s = 0.3\ninfo_interval_s = 1\n"
+            "directive_wait_s = 2\n"
             f"[[instance]]\nid = 'k3'\nurl = {loop.server.url!r}\nlog = {str(loop.log)!r}\n"
             f"gpu_uuids = {[gpu['uuid'] for gpu in GPUS]}\n"
             f"model_config = {str(loop.model / 'config.json')!r}\n"

@@ -12,7 +12,7 @@ import pytest
 from tests.agent import fake_controller, samples
 from tests.fixtures import fake_sglang
 
-from smgate_agent import clock, config, metrics, nvml, outbox, watch
+from smgate_agent import bake, clock, config, metrics, nvml, outbox, watch
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def log(tmp_path: Path) -> fake_sglang.FakeLog:
 def open_watcher(tmp_path, model, box):
     opened = []
 
-    def make(*, timeout_s=5.0, manual=None, **declared):
+    def make(*, timeout_s=5.0, manual=None, wanted=None, **declared):
         declared.setdefault("model_config", model)
         instance = config.Instance(id="k3", **declared)
         settings = config.AgentConfig(
@@ -90,6 +90,7 @@ def open_watcher(tmp_path, model, box):
             clock_=manual or clock.SystemClock(),
             stop=threading.Event(),
             faults=nvml.FaultLog(clock.SystemClock()),
+            wanted=wanted or bake.Wanted(),
         )
         opened.append(watcher)
         return watcher

@@ -32,6 +32,8 @@ class FakeController:
         self.arrived: list[tuple[str, facts.Payload]] = []
         self.script: list[tuple[int, bytes]] = []
         self.directive: directive.Directive | None = None
+        self.baking: str | None = None
+        """Whose intervals count; None: as a controller that says nothing of it."""
         self.signing_key = self.key
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.changed = threading.Condition()
@@ -104,6 +106,8 @@ class FakeController:
         with contextlib.suppress(OSError):
             handler.send_response(status)
             handler.send_header("Content-Length", str(len(answer)))
+            if self.baking is not None and handler.path.startswith("/v1/agent/directive"):
+                handler.send_header(directive.BAKING_HEADER, self.baking)
             handler.end_headers()
             handler.wfile.write(answer)
 

@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 from tests.agent.test_delivery import credential_for
 
 from smgate.wire import directive
-from smgate_agent import clock, controller_link, directive_poll
+from smgate_agent import bake, clock, controller_link, directive_poll
 from smgate_agent.launch import contact, ed25519
 
 
@@ -134,6 +134,7 @@ def poll(controller, holder):
         stop=stop,
         on_another_log=rewound.append,
         on_confirmed=lambda held: None,
+        on_baking=lambda _header: None,
     )
     thread = threading.Thread(target=poller.run)
     thread.start()
@@ -170,6 +171,45 @@ def test_every_answer_of_the_controller_is_noted_as_contact_and_nothing_else_is(
     _, link, _ = poll
     assert controller.wait_for(lambda: link.state.code == "signature_wrong")
     assert not note.exists()
+
+
+def test_each_answer_says_whose_intervals_count_and_an_older_controller_says_nothing(
+    controller, holder
+):
+    link = controller_link.Link(
+        credential_for(controller.url, controller), clock_=clock.SystemClock()
+    )
+    wanted = bake.Wanted()
+    poller = directive_poll.Poller(
+        link=link,
+        holder=holder,
+        clock_=clock.SystemClock(),
+        wait_s=0,
+        jitter=lambda: 0.0,
+        stop=threading.Event(),
+        on_another_log=lambda _held: None,
+        on_confirmed=lambda _held: None,
+        on_baking=wanted.tell,
+    )
+
+    def after(header):
+        controller.baking = header
+        assert not poller.step()
+        return [name for name in ("k3", "k4") if wanted.of(name)]
+
+    assert [name for name in ("k3", "k4") if wanted.of(name)] == ["k3", "k4"]
+    assert after("k4,other") == ["k4"]
+    assert after("") == []
+    controller.publish(make(5))
+    assert after("k3,k4") == ["k3", "k4"]  # with a directive, too
+    assert after("") == []
+    assert after(None) == ["k3", "k4"]
+    assert after("") == []
+    link.close()
+    controller.signing_key = SigningKey.generate()
+    controller.publish(make(6))
+    assert poller.step()
+    assert not wanted.of("k3"), "what was told last holds while nobody answers"
 
 
 def test_a_restored_log_has_kept_facts_sent_again(controller, poll):

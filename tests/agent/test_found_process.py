@@ -107,13 +107,20 @@ def test_servers_that_nobody_declared_are_watched_from_start_to_end(
     assert samples.SECRET.encode() not in kept
 
 
-def test_a_server_that_nobody_declared_reports_a_bake_where_the_settings_say_so(
+def test_a_server_that_nobody_declared_reports_its_bake_while_the_controller_counts_it(
     agent, controller, start, sglang_server
 ):
-    agent.configure("scan_interval_s = 0.2", "bake_interval_s = 1")
+    agent.configure("scan_interval_s = 0.2", "bake_interval_s = 1", "directive_wait_s = 1")
     serve(sglang_server)
     page = b"sglang:num_requests_total 100\nsglang:generation_tokens_total 1000\n"
     sglang_server.route("/metrics", page)
-    start("l-1", sglang_server.port, agent.state_dir, gpu_uuids=["GPU-1111"])
+    controller.baking = ""
     agent.start()
+    asked = lambda: [path for _, path, _, _ in controller.requests if "directive" in path]  # noqa: E731
+    assert controller.wait_for(lambda: len(asked()) > 1), agent.stderr()
+    start("l-1", sglang_server.port, agent.state_dir, gpu_uuids=["GPU-1111"])
+    assert controller.wait_for(lambda: controller.payloads(facts.EffectiveSeen)), agent.stderr()
+    time.sleep(2.5)
+    assert "/metrics" not in sglang_server.requests
+    controller.baking = controller.payloads(facts.InstanceChanged)[0].instance_id
     assert controller.wait_for(lambda: controller.payloads(facts.BakeInterval)), agent.stderr()

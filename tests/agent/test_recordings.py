@@ -13,6 +13,7 @@ from tests.fixtures import fake_sglang
 
 from smgate.wire import base, facts
 from smgate_agent import (
+    bake,
     clock,
     config,
     log_frames,
@@ -78,6 +79,7 @@ class Node:
             clock_=clock.SystemClock(),
             stop=threading.Event(),
             faults=nvml.FaultLog(clock.SystemClock()),
+            wanted=bake.Wanted(),
         )
 
     def told(self):

@@ -125,6 +125,7 @@ class Agent:
             stop=threading.Event(),
             on_another_log=self._say,
             on_confirmed=lambda _held: None,
+            on_baking=lambda _names: None,
         )
 
     def _say(self, held):

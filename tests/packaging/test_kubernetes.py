@@ -114,7 +114,7 @@ def test_the_settings_of_the_agent_are_ones_it_takes_also_where_a_server_is_decl
         settings = agent_config.load(tmp_path / "agent.toml", {})
         assert [one.restarter for one in settings.instance] == restarters
         assert settings.metrics_host == "0.0.0.0"
-        assert settings.bake_interval_s == (60 if restarters else 0)
+        assert settings.bake_interval_s == 60
 
 
 @pytest.mark.kubectl

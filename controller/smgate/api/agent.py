@@ -114,8 +114,8 @@ async def wait_directive(
     if not await service.waiters.until(
         book.node_topic(who.subject), newer, timeout_s=_bounded(service, wait)
     ):
-        return fastapi.Response(status_code=NOTHING_NEW)
-    return answers.message(await concurrency.run_in_threadpool(told.build, who.subject))
+        return await _with_baking(service, who.subject, fastapi.Response(status_code=NOTHING_NEW))
+    return await _directive(service, who.subject)
 
 
 async def _of_another_log(
@@ -126,7 +126,20 @@ async def _of_another_log(
     if not await concurrency.run_in_threadpool(told.may_be_told, node, incarnation):
         message = directive.LogRestored(restored_as=service.folder.incarnation)
         return answers.message(message, status=fastapi.status.HTTP_409_CONFLICT)
-    return answers.message(await concurrency.run_in_threadpool(told.build, node))
+    return await _directive(service, node)
+
+
+async def _directive(service: services.Service, node: str) -> fastapi.Response:
+    built = await concurrency.run_in_threadpool(service.directives.build, node)
+    return await _with_baking(service, node, answers.message(built))
+
+
+async def _with_baking(
+    service: services.Service, node: str, answer: fastapi.Response
+) -> fastapi.Response:
+    baking = await concurrency.run_in_threadpool(service.directives.baking, node)
+    answer.headers[directive.BAKING_HEADER] = ",".join(baking)
+    return answer
 
 
 def _bounded(service: services.Service, wait_s: float) -> float:

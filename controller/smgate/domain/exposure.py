@@ -178,6 +178,13 @@ def verified(grant: Grant, plan: RolloutPlan) -> bool:
     return grant.bake_s >= plan.bake_s and (plan.golden == "ignore" or answered)
 
 
+def bakes(fleet: Fleet, unit: Unit) -> bool:
+    """True if what a unit serves on the target is still counted: its rollout's plan wants more."""
+    grant = readings.grant_in_force(fleet, unit)
+    rollout = None if grant is None else fleet.rollouts.get(grant.rollout or "")
+    return grant is not None and rollout is not None and grant.bake_s < rollout.plan.bake_s
+
+
 def in_flight(fleet: Fleet, rollout: Rollout) -> int:
     """Units of a rollout that restart or bake. One that waits for its owner's restart is not."""
     counted = census.taken(fleet, ("in_flight",), fleet.units, lambda name: _flies(fleet, name))

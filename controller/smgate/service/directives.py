@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from smgate.clock import Clock
-from smgate.domain import decisions, readings, restoring
+from smgate.domain import decisions, exposure, readings, restoring
 from smgate.domain.state import Fleet, Rank, UnitLaunch
 from smgate.service import fold, refusal, signing
 from smgate.wire import base, directive
@@ -54,6 +54,20 @@ class Directives:
         """The node's directive, signed."""
         with self._folder.now():
             return self._build(node)
+
+    def baking(self, node: str) -> tuple[str, ...]:
+        """The node's instances of which a `bake_interval` counts, as last folded."""
+        with self._folder.now() as fleet:
+            units = [fleet.units[name] for name in self._folder.book.units(node)]
+            return tuple(
+                sorted(
+                    one.id
+                    for unit in units
+                    if exposure.bakes(fleet, unit)
+                    for one in unit.live_instances()
+                    if one.node == node and readings.on_target(fleet, one)
+                )
+            )
 
     def launch(self, *, node: str, launch_id: str) -> directive.LaunchAnswer:
         """What is known about one launch.

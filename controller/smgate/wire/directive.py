@@ -6,7 +6,7 @@ Paths: `POST /v1/agent/enroll`, `POST /v1/agent/launch`, `GET /v1/agent/launch/{
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,13 @@ from smgate.wire.base import (
     Version,
 )
 from smgate.wire.facts import LaunchPlanned
+
+BAKING_HEADER: Final = "Smgate-Baking"
+"""With every answer to the question for a directive, also the one that says nothing new: the node's
+instances of which a `bake_interval` counts now, between commas; empty if of none.
+
+A header, because it orders nothing and changes without a decision: readers from before it pass it
+over, and a controller from before it sends none, which asks of every instance."""
 
 
 class EnrollRequest(Message, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 import pytest
 from tests import given
 
-from smgate.domain import commands, decisions, errors, facts, policy, rulings
+from smgate.domain import commands, decisions, errors, exposure, facts, policy, rulings
 
 NODES = ("a", "b", "c", "d")
 TWO_WAVES = (policy.Wave(count=1), policy.Wave(percent=100))
@@ -146,6 +146,20 @@ def test_only_an_interval_that_answered_something_bakes(fleet, interval, seconds
     fleet.restarts("a")
     fleet.says("a", facts.BakeInterval(instance_id="k3", interval_s=60, **interval))
     assert fleet.unit("a").grant.bake_s == seconds
+
+
+def test_a_unit_bakes_from_its_grant_until_it_has_served_what_the_plan_wants(fleet):
+    baking = lambda name: exposure.bakes(fleet.state, fleet.unit(name))  # noqa: E731
+    assert not baking("a")
+    start(fleet, ("a",))
+    assert baking("a")
+    fleet.restarts("a")
+    fleet.bakes("a", 599)
+    assert (baking("a"), baking("b")) == (True, False)
+    fleet.bakes("a", 1)
+    assert not baking("a")
+    fleet.orders(commands.PinUnit(unit="a", direction="off", reason="stop"))
+    assert not baking("a")
 
 
 def test_an_xid_in_a_bake_interval_is_a_fault(fleet):
