@@ -85,6 +85,29 @@ def test_what_waits_while_one_commit_runs_is_written_by_the_next(callers: Caller
     assert [one.count for one in callers.store.read_batches(after=0)] == [1, 5]
 
 
+def test_who_comes_back_at_once_is_in_the_next_commit() -> None:
+    """Else it would wait for that one and its own: half of them taking turns, twice the commits."""
+
+    class Slow(memory.MemoryStore):
+        def append_group(
+            self, asked: Sequence[batch.Prepared], *, writer: str, epoch: int | None = None
+        ) -> list[port.Appended | port.LogError]:
+            threading.Event().wait(0.002)  # As a database: others may run meanwhile.
+            return super().append_group(asked, writer=writer, epoch=epoch)
+
+    store = Slow(clock_us=lambda: 1)
+    together = commit.GroupCommit(store, writer="w")
+
+    def call(index: int) -> None:
+        for version in range(1, 31):
+            together.append([record(f"s{index}", version)])
+
+    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+        list(pool.map(call, range(CALLERS), timeout=60))
+    commits = len(store.read_batches(after=0, limit=5_000))
+    assert 30 <= commits < 30 * 1.5
+
+
 def test_one_commit_takes_only_so_many_records_and_a_larger_batch_goes_alone(
     callers: Callers,
 ) -> None:

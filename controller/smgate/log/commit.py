@@ -2,13 +2,16 @@
 
 There is no thread and no timer: of the callers that wait, the first writes for all. So a lone caller
 waits for nobody, and whoever was taken in gets an answer as long as its own thread lives.
+
+Whoever is answered wakes the next that is, and the last of them whoever writes next. One thread at a
+time then wants the interpreter, where all at once would fight for it; and who was answered first has
+come back with more before the next commit begins, where it would else wait for that one and its own.
 """
 
 from __future__ import annotations
 
 import collections
 import threading
-import time
 from typing import TYPE_CHECKING, Final
 
 from smgate.log import batch, port
@@ -24,18 +27,15 @@ WAITING_MAX: Final = 10_000
 would only be memory, and callers that have given up by then."""
 
 
-LETS_GO: Final = 2
-"""Of 32 callers with one fact after another, half are back after one time and nearly all after two."""
-
-
 class _Call:
     """One caller: what it asked, and its answer once there is one."""
 
-    __slots__ = ("answer", "asked", "turn")
+    __slots__ = ("after", "answer", "asked", "turn")
 
     def __init__(self, asked: batch.Prepared) -> None:
         self.asked: Final = asked
         self.answer: port.Appended | BaseException | None = None
+        self.after: _Call | None = None  # Whom it wakes; the last wakes the next to write.
         self.turn: Final = threading.Lock()  # Released when there is an answer, or it is to write.
         self.turn.acquire()
 
@@ -65,10 +65,11 @@ class GroupCommit:
             self._writing = True
         if wait:
             call.turn.acquire()
+        try:
             if call.answer is None:
-                _let_others_come()
-        if call.answer is None:
-            self._write(call)
+                self._write(call)
+        finally:
+            self._pass_on(call)
         assert call.answer is not None, "a turn is given to answer or to write"
         if isinstance(call.answer, BaseException):
             raise call.answer
@@ -82,14 +83,14 @@ class GroupCommit:
         self._waiting_records += count
 
     def _write(self, first: _Call) -> None:
-        """Write what `first` asked and what waits; hand the writing on, whatever happens."""
+        """Write what `first` asked and what waits; line those up that have answers, whatever happens."""
         calls = [first]
         try:
             with self._lock:
                 self._gather(calls)
             self._answer(calls)
         finally:
-            self._hand_on(calls)
+            self._line_up(calls)
 
     def _gather(self, calls: list[_Call]) -> None:
         count = len(calls[0].asked.distinct)
@@ -121,30 +122,29 @@ class GroupCommit:
         for one, answer in zip(calls, answers, strict=True):
             one.answer = answer
 
-    def _hand_on(self, calls: list[_Call]) -> None:
-        """Give the others their answers, then let the next of those that wait write."""
+    def _line_up(self, calls: list[_Call]) -> None:
+        """Have each caller wake the next one that was answered; take in those again that were not."""
         # Without an answer only if this thread was stopped in the middle. Whether they were written
         # is unknown, and finding out is what asking again does.
         unanswered = [one for one in calls[1:] if one.answer is None]
-        for one in calls[1:]:
-            if one.answer is not None:
-                one.turn.release()
         with self._lock:
             self._waiting.extendleft(reversed(unanswered))
             self._waiting_records += sum(len(one.asked.distinct) for one in unanswered)
+        before = calls[0]
+        for one in calls[1:]:
+            if one.answer is not None:
+                before.after = one
+                before = one
+
+    def _pass_on(self, call: _Call) -> None:
+        """Wake the next that was answered; after the last of them, the next that writes."""
+        if call.after is not None:
+            call.after.turn.release()
+            return
+        with self._lock:
             if self._waiting:
                 following = self._waiting.popleft()
                 self._waiting_records -= len(following.asked.distinct)
                 following.turn.release()
             else:
                 self._writing = False
-
-
-def _let_others_come() -> None:
-    """Let those run that were answered just now: most have more to say.
-
-    Else they would always miss the commit that begins and wait for it and their own: two halves
-    taking turns, twice the commits. No wait: it lets go of the interpreter and asks for it again.
-    """
-    for _ in range(LETS_GO):
-        time.sleep(0)  # noqa: TID251
