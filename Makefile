@@ -14,7 +14,7 @@ BIN := .venv/bin
 BENCH_SIZES ?= 10000,1000000,5000000
 
 .PHONY: help setup run test test-all ready ready-all fast lint fmt types imports \
-	prometheus kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-size \
+	prometheus pgbouncer kubectl sglang-env sglang-env-all gate mutants bench-decide bench-log bench-size \
 	bench-launch hammer walk search ci clean
 
 help: ## Show this list
@@ -54,7 +54,10 @@ gate: setup ## The launch gate as one file
 	@$(BIN)/python ops/dev/build_gate.py
 
 prometheus: ## A real Prometheus, unpacked under .cache/ (or the system's own)
-	@sh ops/dev/prometheus.sh >/dev/null
+	@sh ops/dev/debian.sh prometheus >/dev/null
+
+pgbouncer: ## A real PgBouncer, as Prometheus
+	@sh ops/dev/debian.sh pgbouncer >/dev/null
 
 kubectl: setup ## A kubectl that renders kustomizations, unpacked under .cache/ (or the system's)
 	@PYTHON=$(BIN)/python sh ops/dev/kubectl.sh >/dev/null
@@ -65,7 +68,7 @@ sglang-env: ## SGLang 0.5.23 on CPU torch, for the tests marked sglang
 sglang-env-all: sglang-env
 	@sh ops/dev/sglang_env.sh 0.5.18
 
-ready: lint types imports gate prometheus kubectl sglang-env
+ready: lint types imports gate prometheus pgbouncer kubectl sglang-env
 
 ready-all: ready sglang-env-all
 

@@ -25,9 +25,13 @@ WAIT_S_MAX = 60
 @pytest.fixture(scope="session")
 def programs() -> pathlib.Path:
     """The folder of prometheus, promtool and amtool."""
-    script = ROOT / "ops/dev/prometheus.sh"
+    script = ROOT / "ops/dev/debian.sh"
     done = subprocess.run(
-        ["sh", str(script), "--where"], capture_output=True, text=True, check=False, timeout=60
+        ["sh", str(script), "prometheus", "--where"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     if done.returncode != 0:
         pytest.fail(done.stderr.strip(), pytrace=False)

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from smgate.log import failures, port
+from smgate.log import failures, port, postgres_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUSY_TIMEOUT_MS = 5_000  # SQLite: how long to wait for another process's transaction.
-LOCK_TIMEOUT_MS = 2_000  # PostgreSQL: how long to wait for the head row.
-STATEMENT_TIMEOUT_MS = 5_000  # PostgreSQL: no append or page of a read takes this long.
-IDLE_TIMEOUT_MS = 10_000  # PostgreSQL: ends a transaction that its owner forgot.
-CONNECT_TIMEOUT_S = 5
 _BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
 READERS_MAX = 16  # One per concurrently reading thread; more wait their turn.
 
@@ -68,7 +64,7 @@ def normalize(url: str) -> sa.URL:
     Raises:
         ValueError: the URL names neither SQLite nor PostgreSQL, or no SQLite file.
     """
-    parsed = sa.make_url(url)
+    parsed = sa.make_url(postgres_engine.several_hosts(url))
     if parsed.drivername in {"postgresql", "postgres", "postgresql+psycopg"}:
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername in {"sqlite", "sqlite+pysqlite"}:
@@ -174,24 +170,7 @@ def _sqlite(url: sa.URL, *, read_only: bool) -> Database:
 
 
 def _postgres(url: sa.URL, *, read_only: bool) -> Database:
-    options = [
-        f"-c lock_timeout={LOCK_TIMEOUT_MS}",
-        f"-c statement_timeout={STATEMENT_TIMEOUT_MS}",
-        f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS}",
-    ]
-    if read_only:
-        options.append("-c default_transaction_read_only=on")
-    given = url.query.get("options", "")
-    if given:
-        options.insert(0, given if isinstance(given, str) else " ".join(given))
-    engine = sa.create_engine(
-        url.difference_update_query(["options"]),
-        connect_args={"options": " ".join(options), "connect_timeout": CONNECT_TIMEOUT_S},
-        pool_size=READERS_MAX,
-        max_overflow=0,
-        pool_timeout=CONNECT_TIMEOUT_S,
-        hide_parameters=True,
-    )
+    engine = postgres_engine.pooled(url, read_only=read_only)
     # All three share one pool.
     return Database(
         url=url,

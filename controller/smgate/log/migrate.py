@@ -16,7 +16,7 @@ import filelock
 import sqlalchemy as sa
 
 import smgate
-from smgate.log import database, failures, formats, port, tables
+from smgate.log import database, failures, formats, port, postgres_engine, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -319,13 +319,14 @@ def _back_up(connection: sa.Connection, path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _postgres_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
-    engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+    engine = postgres_engine.single(url)
     try:
         with engine.begin() as connection:
+            # First: waiting for another migration is a statement too, and the role may have a time-out.
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}")
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(WAIT_S * 1000)}")
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}")
             yield connection
     finally:
         engine.dispose()
