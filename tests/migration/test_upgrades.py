@@ -157,9 +157,15 @@ def test_a_migration_that_cannot_get_its_lock_gives_up_and_leaves_all_as_it_was(
     old_log.make(bare_postgres_url, "0001")
     engine = sa.create_engine(database.normalize(bare_postgres_url), poolclass=sa.NullPool)
     with engine.begin() as holding:
-        holding.execute(sa.text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+        holding.execute(sa.text("SELECT version_num FROM alembic_version"))
+        holding.execute(sa.text("SELECT FROM log_head FOR SHARE"))
+        holding.execute(sa.text("SET LOCAL application_name = 'a forgotten psql'"))
+        pid = holding.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
         with pytest.raises(port.LogUnavailableError) as caught:
             log_open.upgrade(bare_postgres_url)
     assert caught.value.reason == "timeout"
+    assert f"Process {pid} of the server" in str(caught.value)
+    assert "a forgotten psql, idle in transaction) has held" in str(caught.value)
+    assert f"pg_terminate_backend({pid})" in str(caught.value)
     assert [one.code for one in log_open.check(bare_postgres_url)] == ["behind"]
     assert log_open.upgrade(bare_postgres_url) == migrate.newest()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from smgate.log import failures, port, postgres_engine
+from smgate.log import failures, holders, port, postgres_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,20 +37,43 @@ class Database:
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """One transaction that commits at the end. SQLite admits one writer at a time."""
-        with failures.translated(), self._writer.begin() as connection:
+        with self._told(), self._writer.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """One read-only transaction that sees a single moment of the database."""
-        with failures.translated(), self._snapshot.begin() as connection:
+        with self._told(), self._snapshot.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def statement(self) -> Iterator[sa.Connection]:
         """A connection for single statements: no BEGIN, no COMMIT, each sees the latest."""
-        with failures.translated(), self.once.connect() as connection:
+        with self._told(), self.once.connect() as connection:
             yield connection
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translated; of what was waited for in vain, with who holds it."""
+        try:
+            with failures.translated():
+                yield
+        except port.LogUnavailableError as error:
+            holds = self._holders() if error.reason == "timeout" else ""
+            if not holds:
+                raise
+            raise port.LogUnavailableError(
+                error.reason, f"{error.detail}. {holds}"
+            ) from error.__cause__
+
+    def _holders(self) -> str:
+        if self.url.drivername == "sqlite":
+            return ""
+        try:
+            with self.once.connect() as connection:
+                return holders.said(connection)
+        except sa.exc.SQLAlchemyError:
+            return ""  # What is being told goes before.
 
     def close(self) -> None:
         """Close every connection."""

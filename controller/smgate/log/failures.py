@@ -30,6 +30,7 @@ _POSTGRES_REASONS = {
     "XX001": "corrupt",
     "XX002": "corrupt",
 }
+_POSTGRES_NO_LOCK = "55P03"
 _POSTGRES_NOT_READY = {"42P01", "42703"}  # No such table, no such column.
 
 _SQLITE_REASONS = {
@@ -64,6 +65,11 @@ def violated(error: BaseException | None) -> str:
     if isinstance(error, sqlite3.Error):
         return str(error).rpartition(": ")[2]
     return str(getattr(getattr(error, "diag", None), "constraint_name", ""))
+
+
+def is_lock(error: sa.exc.DBAPIError) -> bool:
+    """True if a lock was waited for in vain, in PostgreSQL."""
+    return getattr(error.orig, "sqlstate", None) == _POSTGRES_NO_LOCK
 
 
 def _meaning(error: sa.exc.DBAPIError | sqlite3.Error) -> port.LogError | None:

@@ -16,7 +16,7 @@ import filelock
 import sqlalchemy as sa
 
 import smgate
-from smgate.log import database, failures, formats, port, postgres_engine, tables
+from smgate.log import database, failures, formats, holders, port, postgres_engine, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -328,5 +328,11 @@ def _postgres_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
             yield connection
+    except sa.exc.OperationalError as error:
+        with failures.translated(), engine.connect() as connection:
+            holds = holders.said(connection, migrating=True) if failures.is_lock(error) else ""
+        if not holds:
+            raise
+        raise port.LogUnavailableError("timeout", f"nothing was changed. {holds}") from error
     finally:
         engine.dispose()

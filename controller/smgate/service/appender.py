@@ -17,10 +17,17 @@ class Appender:
         self.store: Final = store
         self._together: Final = commit.GroupCommit(store, writer=writer)
         self._on_stored: Final = on_stored
+        self.trouble: port.LogUnavailableError | None = None
+        """Why the last append failed, until one does not."""
 
     def append(self, records: Sequence[port.NewRecord], *, gapless: bool = False) -> port.Appended:
         """As `commit.GroupCommit.append`."""
-        appended = self._together.append(records, gapless=gapless)
+        try:
+            appended = self._together.append(records, gapless=gapless)
+        except port.LogUnavailableError as error:
+            self.trouble = error
+            raise
+        self.trouble = None
         if appended.written:
             self._on_stored()
         return appended

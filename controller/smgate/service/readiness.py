@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from smgate.log import open as log_open, port, tables
 from smgate.service import leader, service as services
 
+_WANT_EVENTS: Final = sa.text("LOCK TABLE log_event IN ROW EXCLUSIVE MODE")  # As an append does.
 _SHAPE: Final = sa.text("SELECT version_num FROM alembic_version")
 
 
@@ -26,6 +27,9 @@ def problems(service: services.Service) -> list[dict[str, Any]]:
     if revision != log_open.newest():
         sentence = f"The database is at revision {revision}; this version is {log_open.newest()}."
         found.append({"code": "schema", "sentence": sentence})
+    unwritten = _unwritten(service)
+    if unwritten is not None:
+        found.append({"code": unwritten.code, "sentence": f"{unwritten}. {unwritten.next_step}"})
     trouble = service.leader.status.trouble
     if trouble is not None:
         found.append({"code": "leader_failed", "sentence": trouble})
@@ -33,3 +37,21 @@ def problems(service: services.Service) -> list[dict[str, Any]]:
         sentence = "Nobody leads: nothing is decided until a process can take the lease."
         found.append({"code": "no_leader", "sentence": sentence})
     return found
+
+
+def _unwritten(service: services.Service) -> port.LogUnavailableError | None:
+    """What keeps appends out, if one failed since the last that did not: it is tried without one.
+
+    Nobody might ask this process again while it says that it is not ready.
+    """
+    if service.appender.trouble is None:
+        return None
+    try:
+        with service.store.database.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(_WANT_EVENTS)
+            connection.execute(sa.update(tables.LOG_HEAD).values(holder=tables.LOG_HEAD.c.holder))
+    except port.LogUnavailableError as error:
+        return error
+    service.appender.trouble = None
+    return None

@@ -38,6 +38,7 @@ class Service:
     clock: Clock
     waiters: waiters.Waiters
     folder: fold.Folder
+    appender: appender.Appender
     contacts: contacts.Contacts
     credentials: credentials.Credentials
     directives: directives.Directives
@@ -81,6 +82,7 @@ def build(
         clock=clock,
         waiters=waiting,
         folder=folder,
+        appender=log,
         contacts=heard,
         credentials=tokens,
         directives=told,
