@@ -121,10 +121,12 @@ class Tracker:
         )
         reading = self._of_this_launch(reading, launch_id)
         self._count_start(reading, launch_id)
+        silent = _is_silent(reading.life)
+        reading = self._without_torn(reading, launch_id)
         self._bad_readings = 0 if reading.http in {"ok", "none"} else self._bad_readings + 1
         before, self._state = self._state, self._next_state(reading)
         revived = before == "exited" and self._state in {"starting", "serving"}
-        if revived and _is_silent(reading.life):
+        if revived and silent:
             self._restarts += 1
         self._launch_id = launch_id
         self.view = self._look(reading, launch_id)
@@ -146,6 +148,14 @@ class Tracker:
             return dataclasses.replace(reading, life=None)
         self._left_life = None
         return reading
+
+    def _without_torn(self, reading: Reading, launch_id: str | None) -> Reading:
+        """Without a start of which some of the log is lost, unless its process lives, or it ended."""
+        life = reading.life
+        if life is None or not life.torn or life.died:
+            return reading
+        same = reading.process == "alive" and launch_id == self._launch_id
+        return reading if same else dataclasses.replace(reading, life=None)
 
     def _count_start(self, reading: Reading, launch_id: str | None) -> None:
         """A new start is a new life in the log, or else a new launch."""

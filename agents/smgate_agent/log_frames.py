@@ -38,10 +38,14 @@ class Framer:
         self.unfinished_bytes = 0
         """Fed since the last moment at which no line was open: reading may resume there."""
 
-    def reset(self) -> None:
-        """Forget unfinished lines: the file was cut or replaced."""
+    def reset(self, *, rotated: bool = False) -> None:
+        """Forget unfinished lines: the file was cut or replaced.
+
+        A container runtime rotates between records, so parts of a line go on in the next file.
+        """
         self._rest.clear()
-        self._parts.clear()
+        if not rotated:
+            self._parts.clear()
         self._skipping = False
         self.unfinished_bytes = 0
 

@@ -45,6 +45,10 @@ _ERROR_LINE: Final = re.compile(
 _OUT_OF_MEMORY: Final = re.compile(r"torch\.(?:cuda\.)?OutOfMemoryError: CUDA out of memory\b")
 _TRACEBACK_LINES_MAX: Final = 400
 """Longest traceback that is followed; eight ranks may write theirs into each other."""
+_RANK: Final = re.compile(r"\[rank(\d{1,5})\]: ?")
+"""What torch puts before each line of an exception that nobody caught."""
+_RANKS_MAX: Final = 128
+"""Tracebacks that are followed at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,16 @@ class Life:
     ready: bool = False
     died: bool = False
     upcast_ran_out_of_memory: bool = False
+    torn: bool = False
+    """Some of the log since was lost: whether it is still this start, the log does not say."""
+
+
+@dataclass(kw_only=True)
+class _Stack:
+    """A traceback that has begun, of one rank where its lines say which."""
+
+    lines_left: int = 0
+    upcasts: bool = False
 
 
 class LogReader:
@@ -67,14 +81,23 @@ class LogReader:
 
     def __init__(self, life: Life | None = None) -> None:
         self.life = life or Life()
-        self._traceback_lines_left = 0
-        self._upcast_on_stack = False
+        self._stacks: dict[str, _Stack] = {}
+
+    def lose(self) -> None:
+        """Some lines were written that never come here."""
+        self._stacks.clear()
+        if self.life.number:
+            self.life = dataclasses.replace(self.life, torn=True)
 
     def line(self, text: str) -> None:
         """Take one whole line."""
         if any(word in text for word in _WORDS):
             self._message(text)
-        self._traceback(text)
+        rank = _RANK.match(text)
+        if rank is None:
+            self._traceback("", text)
+        else:
+            self._traceback(rank.group(1), text[rank.end() :])
 
     def _message(self, text: str) -> None:
         if _ARGS.match(text):
@@ -93,9 +116,9 @@ class LogReader:
         if args is None:
             return
         life = self.life
-        if life.number == 0 or life.initialised or life.died:
+        if life.number == 0 or life.initialised or life.died or life.torn:
             self.life = Life(number=life.number + 1, args=args)
-            self._traceback_lines_left = 0
+            self._stacks.clear()
         else:
             self.life = dataclasses.replace(life, args=args)
 
@@ -113,20 +136,23 @@ class LogReader:
             weight_bytes=max((w for w in (seen, weight) if w is not None), default=None),
         )
 
-    def _traceback(self, text: str) -> None:
+    def _traceback(self, rank: str, text: str) -> None:
+        stack = self._stacks.get(rank)
         if _TRACEBACK in text:
             # Ranks that die together write into each other: an unfinished stack stays open.
-            if self._traceback_lines_left <= 0:
-                self._upcast_on_stack = False
-            self._traceback_lines_left = _TRACEBACK_LINES_MAX
+            if stack is None and len(self._stacks) < _RANKS_MAX:
+                stack = self._stacks[rank] = _Stack()
+            if stack is not None:
+                stack.lines_left = _TRACEBACK_LINES_MAX
             return
-        if self._traceback_lines_left <= 0:
+        if stack is None:
             return
-        self._traceback_lines_left -= 1
+        stack.lines_left -= 1
         if _UPCAST_FRAME.match(text):
-            self._upcast_on_stack = True
+            stack.upcasts = True
         elif _ERROR_LINE.match(text):
-            if self._upcast_on_stack and _OUT_OF_MEMORY.match(text):
+            if stack.upcasts and _OUT_OF_MEMORY.match(text):
                 self.life = dataclasses.replace(self.life, upcast_ran_out_of_memory=True, died=True)
-            self._traceback_lines_left = 0
-            self._upcast_on_stack = False
+            stack.lines_left = 0
+        if stack.lines_left <= 0:
+            del self._stacks[rank]

@@ -1,56 +1,54 @@
-"""Follow one log file through rotation and truncation, a bounded piece at a time.
+"""Follow one log through rotation and truncation, a bounded piece at a time.
 
 A file that was cut and has grown again past the place of the last read has the same name, the same
-inode and no smaller size: only the bytes before that place tell it apart. They are compared as a
-digest, because a digest may be kept where a piece of a log must not.
+inode and no smaller size: only the bytes before that place tell it apart. What was rotated since the
+last look, also while the agent was away, is read first, the oldest first. Where that cannot be, since
+it was removed, compressed or cut with no copy left, the piece that comes next says that some is lost.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from smgate_agent import log_files
+from smgate_agent.log_files import Place
+
 CHUNK_BYTES: Final = 256 << 10
 """Read at once; bounds memory and how long a stop signal waits."""
 
-COMPRESSED: Final = frozenset({".gz", ".bz2", ".xz", ".zst"})
-"""What a rotation makes of a log that nobody writes any more; a glob may match it."""
-
-BEFORE_BYTES: Final = 256
-"""A log line has a time in it: this many bytes of two different logs are not the same."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where reading stopped, so that a restarted agent does not read a long log again."""
-
-    device: int
-    inode: int
-    offset: int
-    before: str
-    """Digest of the bytes just before the offset."""
+LEFT_MAX: Final = 64
+"""Files whose ends are remembered; more than a rotation keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Bytes read; `fresh` says that they do not follow the bytes before them."""
+    """Bytes read."""
 
     data: bytes
     fresh: bool
+    """They do not follow the bytes before them in one file."""
+    lost: bool = False
+    """What came between was written and never read, as far as anybody can know."""
+    rotated: bool = False
+    """They follow the bytes before them across a rotation, so a line may go on in them."""
 
 
 class Tail:
     """Reads what is new. `pattern` is a path, or a glob of which the newest file is followed."""
 
     def __init__(self, pattern: str, *, place: Place | None = None) -> None:
-        self._pattern = pattern
+        self._files = log_files.LogFiles(pattern)
         self._resume = place
         self._file: IO[bytes] | None = None
-        self._fresh = True
+        self._log: Path | None = None
+        self._key: log_files.Key = (0, 0)
+        self._offset = 0
         self._before = ""
+        self._fresh, self._lost, self._rotated = True, False, False
+        self._left: dict[log_files.Key, Place] = {}
 
     def close(self) -> None:
         """Let go of the file."""
@@ -61,14 +59,14 @@ class Tail:
     def place(self, *, behind_bytes: int = 0) -> Place | None:
         """Where the next read begins, or some bytes before that."""
         if self._file is None:
-            return None
-        status = os.fstat(self._file.fileno())
-        offset = max(0, self._file.tell() - behind_bytes)
+            return self._resume
+        offset = max(0, self._offset - behind_bytes)
         return Place(
-            device=status.st_dev,
-            inode=status.st_ino,
+            device=self._key[0],
+            inode=self._key[1],
             offset=offset,
-            before=_before(self._file, offset),
+            before=log_files.before(self._file, offset),
+            written_ns=os.fstat(self._file.fileno()).st_mtime_ns,
         )
 
     def read(self) -> Piece:
@@ -76,69 +74,119 @@ class Tail:
         try:
             return self._read()
         except OSError:
+            if self._file is not None:  # a disk in trouble: go on where this was
+                self._resume = Place(
+                    device=self._key[0],
+                    inode=self._key[1],
+                    offset=self._offset,
+                    before=self._before,
+                )
             self.close()
             return Piece(data=b"", fresh=True)
 
     def _read(self) -> Piece:
         if self._file is None and not self._open():
             return Piece(data=b"", fresh=self._fresh)
+        data = self._more()
+        if not data and self._replaced():
+            data = self._more()  # what was written between that read and the rotation
+            if not data and self._go_on():
+                return self._read()
+        told = Piece(data=data, fresh=self._fresh, lost=self._lost, rotated=self._rotated)
+        self._fresh = self._lost = self._rotated = False
+        return told
+
+    def _more(self) -> bytes:
         assert self._file is not None
-        offset = self._file.tell()
         size = os.fstat(self._file.fileno()).st_size
-        if size < offset or (size > offset and _before(self._file, offset) != self._before):
-            self._file.seek(0)  # cut in place, as copytruncate does
-            self._fresh = True
+        cut = size > self._offset and log_files.before(self._file, self._offset) != self._before
+        if size < self._offset or cut:
+            self._go_on_in_copy()
         data = self._file.read(CHUNK_BYTES)
         if data:
-            self._before = _before(self._file, self._file.tell())
-        if not data and self._replaced():
-            self.close()
-            return self._read() if self._open() else Piece(data=b"", fresh=True)
-        fresh, self._fresh = self._fresh, False
-        return Piece(data=data, fresh=fresh)
+            self._offset += len(data)
+            self._before = log_files.before(self._file, self._offset)
+        return data
 
     def _open(self) -> bool:
-        path = self._newest()
-        if path is None:
-            return False
-        file = path.open("rb", buffering=0)
-        status = os.fstat(file.fileno())
-        self._fresh = True
         resume, self._resume = self._resume, None
-        if (
-            resume is not None
-            and (resume.device, resume.inode) == (status.st_dev, status.st_ino)
-            and resume.offset <= status.st_size
-            and _before(file, resume.offset) == resume.before
-        ):
-            file.seek(resume.offset)
-            self._fresh = False
-        self._before = _before(file, file.tell())
-        self._file = file
+        if resume is None:
+            newest = self._files.newest()
+            if newest is not None:
+                self._follow(newest, 0)
+            return newest is not None
+        seen = self._files.all()
+        same = [one for one in seen if one.key == resume.key]
+        for one in (*same, *seen):  # itself first, else a copy of it
+            if one.holds(resume) or (one.key == resume.key and resume.offset == 0):
+                self._follow(one, resume.offset)
+                self._fresh = False
+                return True
+        since = [one for one in seen if self._files.may_follow(one, written_ns=resume.written_ns)]
+        if not since:
+            self._resume = resume  # nothing is there yet
+            return False
+        # Of a place that does not say when, all that was ever rotated would come after it.
+        self._follow(since[0 if resume.written_ns else -1], 0)
+        self._lost = True
         return True
 
-    def _replaced(self) -> bool:
+    def _follow(self, seen: log_files.Seen, offset: int) -> None:
+        file = seen.path.open("rb", buffering=0)
+        self.close()
+        self._log = seen.log
+        file.seek(offset)
+        status = os.fstat(file.fileno())
+        self._file, self._key = file, (status.st_dev, status.st_ino)
+        self._offset, self._before = offset, log_files.before(file, offset)
+        self._fresh = True
+
+    def _go_on_in_copy(self) -> None:
+        """The file was cut in place: what was not read of it stands in a copy, or is lost."""
         assert self._file is not None
-        path = self._newest()
-        if path is None:
+        here = Place(
+            device=self._key[0], inode=self._key[1], offset=self._offset, before=self._before
+        )
+        copies = [one for one in self._files.all() if one.key != self._key and one.holds(here)]
+        if copies and copies[0].size > self._offset:
+            self._follow(copies[0], self._offset)
+            self._fresh = False
+            return
+        self._file.seek(0)
+        self._offset, self._before = 0, log_files.before(self._file, 0)
+        self._fresh, self._rotated, self._lost = True, bool(copies), not copies
+
+    def _replaced(self) -> bool:
+        newest = self._files.newest()
+        return newest is not None and newest.key != self._key
+
+    def _go_on(self) -> bool:
+        """To the file that was written next after this one, if there is one with something new."""
+        assert self._file is not None
+        status, here = os.fstat(self._file.fileno()), self.place()
+        assert here is not None
+        following = self._following(here)
+        if following is None:
             return False
-        status = os.fstat(self._file.fileno())
-        newest = path.stat()
-        return (newest.st_dev, newest.st_ino) != (status.st_dev, status.st_ino)
+        # If this one is gone and is not all that was compressed since, others may be gone with it.
+        since = self._files.compressed_since(status.st_mtime_ns)
+        self._lost = self._lost or (status.st_nlink == 0 and since != 1)
+        self._left[self._key] = here
+        for key in list(self._left)[:-LEFT_MAX]:
+            del self._left[key]
+        left = self._left.pop(following.key, None)
+        goes_on = left is not None and following.holds(left)
+        self._rotated = following.log == self._log and not (self._lost or goes_on)
+        self._follow(following, left.offset if left is not None and goes_on else 0)
+        return True
 
-    def _newest(self) -> Path | None:
-        path = Path(self._pattern)
-        if not any(character in self._pattern for character in "*?["):
-            return path if path.is_file() else None
-        anchor = Path(path.anchor or ".")
-        found = [
-            match
-            for match in anchor.glob(str(path.relative_to(path.anchor or ".")))
-            if match.suffix not in COMPRESSED and match.is_file()
-        ]
-        return max(found, key=lambda match: (match.stat().st_mtime_ns, match.name), default=None)
-
-
-def _before(file: IO[bytes], offset: int) -> str:
-    start = max(0, offset - BEFORE_BYTES)
-    return hashlib.sha256(os.pread(file.fileno(), offset - start, start)).hexdigest()[:16]
+    def _following(self, here: Place) -> log_files.Seen | None:
+        for one in self._files.all():
+            left = self._left.get(one.key)
+            if one.key == self._key or one.size == 0 or one.holds(here):
+                continue  # a copy holds nothing that this one does not
+            if left is not None and left.offset == one.size and one.holds(left):
+                continue
+            if self._files.may_follow(one, written_ns=here.written_ns):
+                return one
+        return None

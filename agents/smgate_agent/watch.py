@@ -23,6 +23,7 @@ from smgate_agent import (
     http1,
     instance,
     launch_records,
+    log_files,
     log_frames,
     log_reader,
     metrics,
@@ -56,7 +57,7 @@ _OLDER_NAMES: Final = {"server_info": "/get_server_info", "model_info": "/get_mo
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """What a restarted agent continues from."""
 
-    place: tail.Place | None = None
+    place: log_files.Place | None = None
     life: log_reader.Life = log_reader.Life()
     memory: instance.Memory = instance.Memory()
 
@@ -145,7 +146,9 @@ class Watcher:
         for _ in range(LOG_PIECES_MAX):
             piece = self._tail.read()
             if piece.fresh:
-                self._framer.reset()
+                self._framer.reset(rotated=piece.rotated)
+            if piece.lost:
+                self._log.lose()
             for line in self._framer.feed(piece.data):
                 self._log.line(line)
             self._place = self._tail.place(behind_bytes=self._framer.unfinished_bytes)
@@ -324,7 +327,7 @@ class Watcher:
             self._saved = saved
 
 
-def _moved_on(before: tail.Place | None, now: tail.Place | None) -> bool:
+def _moved_on(before: log_files.Place | None, now: log_files.Place | None) -> bool:
     if before is None or now is None:
         return before is not now
     if (before.device, before.inode) != (now.device, now.inode):

@@ -76,7 +76,7 @@ def log(tmp_path: Path) -> fake_sglang.FakeLog:
 def open_watcher(tmp_path, model, box):
     opened = []
 
-    def make(*, timeout_s=5.0, manual=None, wanted=None, **declared):
+    def make(*, timeout_s=5.0, manual=None, wanted=None, process=None, **declared):
         declared.setdefault("model_config", model)
         instance = config.Instance(id="k3", **declared)
         settings = config.AgentConfig(
@@ -91,6 +91,7 @@ def open_watcher(tmp_path, model, box):
             stop=threading.Event(),
             faults=nvml.FaultLog(clock.SystemClock()),
             wanted=wanted or bake.Wanted(),
+            process=process,
         )
         opened.append(watcher)
         return watcher

@@ -77,6 +77,30 @@ def test_any_split_of_the_bytes_gives_the_same_lines(shape, seed):
     assert lines == LINES
 
 
+@pytest.mark.parametrize("shape", ["cri", "docker"])
+def test_parts_of_a_line_are_joined_over_a_rotation_and_not_over_another_file(shape):
+    records = SHAPES[shape](LINES).splitlines(keepends=True)
+    for cut in range(len(records) + 1):
+        framer = log_frames.Framer(shape)
+        lines = list(framer.feed(b"".join(records[:cut])))
+        framer.reset(rotated=True)
+        assert lines + list(framer.feed(b"".join(records[cut:]))) == LINES
+    framer = log_frames.Framer(shape)
+    assert list(framer.feed(b"".join(records[:2]))) == LINES[:1]
+    framer.reset()
+    assert list(framer.feed(SHAPES[shape](["another container"]))) == ["another container"]
+
+
+@pytest.mark.parametrize("shape", ["cri", "docker"])
+def test_half_a_record_at_the_end_of_a_file_is_not_joined_to_the_next_file(shape):
+    framer = log_frames.Framer(shape)
+    (record,) = SHAPES[shape](["first"]).splitlines(keepends=True)
+    assert list(framer.feed(record[: len(record) // 2])) == []
+    framer.reset(rotated=True)
+    assert list(framer.feed(SHAPES[shape](["second"]))) == ["second"]
+    assert framer.malformed == 0
+
+
 def test_streams_of_one_container_do_not_mix():
     data = b"t stdout P one \nt stderr F err\nt stdout F two\n"
     assert list(log_frames.Framer("cri").feed(data)) == ["err", "one two"]
@@ -186,6 +210,56 @@ def test_two_ranks_that_write_their_tracebacks_into_each_other_are_still_read():
     first, second = samples.UPCAST_CRASH, samples.UPCAST_CRASH
     mixed = [line for pair in zip(first, second, strict=True) for line in pair]
     assert fold([samples.ARGS_DICT % "auto", *mixed]).upcast_ran_out_of_memory
+
+
+def test_a_start_after_lines_that_were_lost_is_another_one():
+    reader = log_reader.LogReader()
+    reader.line(samples.ARGS_DICT % "auto")
+    reader.lose()
+    assert reader.life.torn
+    reader.line(samples.ARGS_DICT % "marlin")
+    assert (reader.life.number, reader.life.torn) == (2, False)
+    empty = log_reader.LogReader()
+    empty.lose()
+    assert empty.life == log_reader.Life()
+
+
+def of_rank(number, lines):
+    """As torch's hook writes an exception that nobody caught, once a process group is there."""
+    lines = [lines[0].partition("exception: ")[2], *lines[1:]]
+    return [f"[rank{number}]: {line}" if line else "" for line in lines]
+
+
+def test_a_rank_that_is_named_before_each_line_is_read():
+    lines = of_rank(3, samples.UPCAST_CRASH)
+    assert fold([samples.ARGS_DICT % "auto", *lines]).upcast_ran_out_of_memory
+    quiet = of_rank(3, samples.OTHER_CRASH)
+    assert not fold([samples.ARGS_DICT % "auto", *quiet]).upcast_ran_out_of_memory
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_ranks_are_told_apart_however_their_named_lines_are_mixed(seed):
+    """One upcasts and fails otherwise, another runs out of memory elsewhere: no fallback in sum."""
+    chance = random.Random(seed)
+
+    def mixed(*ranks):
+        rest = [of_rank(number, lines) for number, lines in enumerate(ranks)]
+        while any(rest):
+            yield chance.choice([lines for lines in rest if lines]).pop(0)
+
+    upcasts = samples.crash("upcast_from_mxfp", error="ValueError: bad shape")
+    start = samples.ARGS_DICT % "auto"
+    life = fold([start, *mixed(upcasts, samples.OTHER_CRASH, upcasts)])
+    assert not life.upcast_ran_out_of_memory
+    life = fold([start, *mixed(upcasts, samples.UPCAST_CRASH, samples.OTHER_CRASH)])
+    assert life.upcast_ran_out_of_memory
+
+
+def test_ranks_without_number_take_bounded_memory():
+    reader = log_reader.LogReader()
+    for number in range(10_000):
+        reader.line(f"[rank{number}]: Traceback (most recent call last):")
+    assert len(reader._stacks) <= log_reader._RANKS_MAX
 
 
 @pytest.mark.parametrize("shape", ["cri", "docker"])
