@@ -67,8 +67,7 @@ def fill(store: port.Store, clock: ManualClock | None = None) -> port.Store:
 def said_later(store: port.Store, outbox: str = "later") -> int:
     """What a node says after the cut; its position."""
     fact = facts.GapNoticed(lost_outbox_id="box")
-    new = dataclasses.replace(
-        HISTORY[-1],
+    new = HISTORY[-1]._replace(
         stream=f"outbox/{outbox}",
         version=1,
         type="gap_noticed",

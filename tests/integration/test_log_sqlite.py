@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from tests.log_records import record, run
 
-from smgate.log import open as log_open, port, sql, tables, verify
+from smgate.log import open as log_open, port, sql, sqlite, tables, verify
 
 
 @pytest.fixture
@@ -75,6 +75,39 @@ def test_every_connection_is_durable_and_beside_a_write_ahead_log(store: sql.Sql
         with kind() as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    with store.database.appending() as driver:
+        assert driver.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert driver.in_transaction
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 191])
+def test_batches_of_any_size_are_written_and_known_again_by_the_index(
+    store: sql.SqlStore, count: int
+) -> None:
+    positions = tuple(range(1, count + 1))
+    assert store.append(run("a", 1, count), writer="w", gapless=True).positions == positions
+    again = store.append(run("a", 1, count + 1), writer="w", gapless=True)
+    assert (again.positions, again.already) == ((*positions, count + 1), positions)
+    looked_up = sqlite._repeated(sqlite._STANDING, "(?, ?)", min(count, sqlite.ROWS_MAX))
+    with store.database.statement() as connection:
+        plan = connection.exec_driver_sql(
+            f"EXPLAIN QUERY PLAN {looked_up}", ("a", 1) * min(count, sqlite.ROWS_MAX)
+        ).all()
+    index = "sqlite_autoindex_log_event_1 (stream=? AND version=?)"
+    assert plan[-1][3] == f"SEARCH e USING INDEX {index}"
+
+
+def test_an_append_that_fails_leaves_its_transaction_behind(store: sql.SqlStore) -> None:
+
+    def fail() -> None:
+        with store.database.appending() as driver:
+            driver.execute("UPDATE log_head SET position = 9")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert store.head().position == 0
+    assert store.append(run("a", 1, 1), writer="w").positions == (1,)
 
 
 def test_another_process_that_holds_the_write_lock_makes_it_busy_not_broken(

@@ -80,7 +80,7 @@ def test_a_form_above_the_level_is_refused_with_a_next_step_and_others_pass():
     above = formats.above(1, {("moved", 2): 2, ("moved", 3): 3})
     assert formats.above(2, {("moved", 2): 2, ("moved", 3): 3}) == {("moved", 3)}
     old, new = record(type="moved"), record(type="moved", version=2, schema_version=2)
-    assert len(batch.prepare([old], gapless=False, above=above).distinct) == 1
+    assert len(batch.prepare([old], gapless=False, above=above).records) == 1
     with pytest.raises(formats.NotFinalizedError, match="'moved' version 2") as caught:
         batch.prepare([old, new], gapless=False, above=above)
     assert (caught.value.code, caught.value.form) == ("not_finalized", ("moved", 2))

@@ -22,10 +22,15 @@ Key = tuple[str, int]
 class Prepared:
     """What one caller asked to append: its records as given, and those of distinct keys, hashed."""
 
-    given: tuple[port.NewRecord, ...]
-    gapless: bool
-    distinct: dict[Key, tuple[port.NewRecord, bytes]]
-    """Record and leaf by key, in the order given."""
+    given: Sequence[port.NewRecord]
+    records: Sequence[port.NewRecord]
+    """Those of distinct keys, in the order given."""
+    leaves: dict[Key, bytes]
+    """Key and leaf of each of `records`, in their order."""
+    begins: Mapping[str, int] | None
+    """Only of a caller that admits no gap: the lowest version of each stream."""
+    same_person: bool
+    """Whether any record's `actor` is its `counter_actor`."""
 
 
 def prepare(
@@ -46,16 +51,24 @@ def prepare(
         formats.check(((one.type, one.schema_version) for one in records), above)
     if len(records) > port.RECORDS_MAX:
         raise ValueError(f"{len(records)} records in one batch, at most {port.RECORDS_MAX}")
-    by_key: dict[Key, tuple[port.NewRecord, bytes]] = {}
-    for record in records:
+    given = tuple(records)
+    leaves: dict[Key, bytes] = {}
+    same_person = False
+    for record in given:
         _check(record)
-        hashed = leaf_of(record)
-        key = (record.stream, record.version)
-        if by_key.setdefault(key, (record, hashed))[1] != hashed:
+        leaf = leaf_of(record)
+        key = record[:2]
+        if leaves.setdefault(key, leaf) != leaf:
             raise port.ConflictError(*key)
-    if gapless:
-        _check_gapless(by_key)
-    return Prepared(given=tuple(records), gapless=gapless, distinct=by_key)
+        same_person = same_person or record.counter_actor == record.actor
+    repeats = len(leaves) < len(given)
+    return Prepared(
+        given=given,
+        records=tuple({one[:2]: one for one in given}.values()) if repeats else given,
+        leaves=leaves,
+        begins=_gapless_begins(leaves) if gapless else None,
+        same_person=same_person,
+    )
 
 
 def lowest_versions(keys: Iterable[Key]) -> dict[str, int]:
@@ -69,34 +82,28 @@ def lowest_versions(keys: Iterable[Key]) -> dict[str, int]:
 
 def leaf_of(record: port.NewRecord | port.StoredRecord, *, digest: bytes | None = None) -> bytes:
     """The leaf hash that belongs to a record's fields; `digest` is of a payload that was erased."""
-    return chain.leaf(
-        stream=record.stream,
-        version=record.version,
-        type=record.type,
-        schema_version=record.schema_version,
-        occurred_at_us=record.occurred_at_us,
-        actor=record.actor,
-        counter_actor=record.counter_actor,
-        digest=hashlib.sha256(record.data).digest() if digest is None else digest,
-    )
+    return chain.leaf(record, hashlib.sha256(record.data).digest() if digest is None else digest)
 
 
 def _check(record: port.NewRecord) -> None:
-    if not 1 <= record.version <= INT8_MAX:
-        raise ValueError(f"version {record.version} of stream {record.stream!r} is out of range")
-    if not 0 <= record.schema_version <= INT4_MAX:
-        raise ValueError(f"schema version {record.schema_version} of a record is out of range")
-    if not -INT8_MAX <= record.occurred_at_us <= INT8_MAX:
-        raise ValueError(f"a record's time {record.occurred_at_us} is out of range")
-    if not record.stream or not record.type or not record.actor:
+    stream, version, type_, schema_version, occurred_at_us, actor, _, counter_actor = record
+    if not 1 <= version <= INT8_MAX:
+        raise ValueError(f"version {version} of stream {stream!r} is out of range")
+    if not 0 <= schema_version <= INT4_MAX:
+        raise ValueError(f"schema version {schema_version} of a record is out of range")
+    if not -INT8_MAX <= occurred_at_us <= INT8_MAX:
+        raise ValueError(f"a record's time {occurred_at_us} is out of range")
+    if not stream or not type_ or not actor:
         raise ValueError("a record needs a stream, a type and an actor")
-    texts = record.stream + record.type + record.actor + (record.counter_actor or "")
-    if "\x00" in texts:
+    if "\x00" in f"{stream}{type_}{actor}{counter_actor}":
         raise ValueError("PostgreSQL cannot store a zero byte in text")
 
 
-def _check_gapless(keys: Mapping[Key, object]) -> None:
-    lowest = lowest_versions(keys)
-    for stream, version in keys:
-        if version != lowest[stream] and (stream, version - 1) not in keys:
+def _gapless_begins(keys: Mapping[Key, object]) -> dict[str, int]:
+    """The lowest version of every stream; raises GapError where another does not follow one."""
+    begins = [(stream, version) for stream, version in keys if (stream, version - 1) not in keys]
+    lowest = lowest_versions(begins)
+    for stream, version in begins:
+        if version != lowest[stream]:
             raise port.GapError(stream, version)
+    return lowest

@@ -76,7 +76,7 @@ class GroupCommit:
         return call.answer
 
     def _take_in(self, call: _Call) -> None:
-        count = len(call.asked.distinct)
+        count = len(call.asked.records)
         if self._waiting_records + count > WAITING_MAX:
             raise port.LogOverloadedError(self._waiting_records)
         self._waiting.append(call)
@@ -93,9 +93,9 @@ class GroupCommit:
             self._line_up(calls)
 
     def _gather(self, calls: list[_Call]) -> None:
-        count = len(calls[0].asked.distinct)
+        count = len(calls[0].asked.records)
         while self._waiting:
-            more = len(self._waiting[0].asked.distinct)
+            more = len(self._waiting[0].asked.records)
             if count + more > TOGETHER_MAX:
                 break
             calls.append(self._waiting.popleft())
@@ -129,7 +129,7 @@ class GroupCommit:
         unanswered = [one for one in calls[1:] if one.answer is None]
         with self._lock:
             self._waiting.extendleft(reversed(unanswered))
-            self._waiting_records += sum(len(one.asked.distinct) for one in unanswered)
+            self._waiting_records += sum(len(one.asked.records) for one in unanswered)
         before = calls[0]
         for one in calls[1:]:
             if one.answer is not None:
@@ -144,7 +144,7 @@ class GroupCommit:
         with self._lock:
             if self._waiting:
                 following = self._waiting.popleft()
-                self._waiting_records -= len(following.asked.distinct)
+                self._waiting_records -= len(following.asked.records)
                 following.turn.release()
             else:
                 self._writing = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import sqlite3
 import urllib.parse
@@ -33,12 +34,27 @@ class Database:
         self.once: Final = once
         self._writer: Final = writer
         self._snapshot: Final = snapshot
+        self._files: Final = _files_of(url) if url.drivername == "sqlite" else ()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """One transaction that commits at the end. SQLite admits one writer at a time."""
         with self._told(), self._writer.begin() as connection:
             yield connection
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[sqlite3.Connection]:
+        """As `writing`, by the driver's own connection. SQLite only.
+
+        The work of SQLAlchemy around each statement would be most of the time of an append.
+        """
+        with failures.translated(), contextlib.closing(self._writer.raw_connection()) as pooled:
+            connection = pooled.driver_connection
+            assert isinstance(connection, sqlite3.Connection), "the engine's driver"
+            _check_files(pooled.info, self._files)
+            connection.execute(_BEGIN_WRITING)
+            yield connection
+            connection.commit()  # What was not committed, the pool rolls back.
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -141,10 +157,11 @@ def sqlite_engine(url: sa.URL, *, mode: str, begin: str, connections_max: int) -
         hide_parameters=True,
     )
 
-    if begin == _BEGIN_WRITING:
-        _keep_to_the_file(engine, sqlite_path(url).absolute())
+    files = _files_of(url)
 
     def start(connection: sa.Connection) -> None:
+        if begin == _BEGIN_WRITING:
+            _check_files(connection.info, files)
         # A transaction that begins deferred, reads and then writes can fail as busy at the write.
         connection.exec_driver_sql(begin)
 
@@ -153,32 +170,33 @@ def sqlite_engine(url: sa.URL, *, mode: str, begin: str, connections_max: int) -
     return engine
 
 
-def _keep_to_the_file(engine: sa.Engine, path: pathlib.Path) -> None:
-    """Refuse to write once the file was removed or replaced under the open connection.
+def _files_of(url: sa.URL) -> tuple[str, ...]:
+    """The file of a log and its write-ahead log."""
+    path = str(sqlite_path(url).absolute())
+    return path, f"{path}-wal"
+
+
+def _check_files(opened: dict[str, object], files: tuple[str, ...]) -> None:
+    """Refuse to write once a file was removed or replaced under the open connection.
 
     SQLite would go on in the file that has no name any more: acknowledged, and gone at the end.
+    `opened` is what the connection keeps from one transaction to the next.
     """
-    files = (path, path.with_name(f"{path.name}-wal"))
-
-    def check(connection: sa.Connection) -> None:
-        opened = connection.info.setdefault("smgate_files", {})
-        for file in files:
-            try:
-                found = file.stat()
-                identity = (found.st_dev, found.st_ino)
-            except FileNotFoundError:
-                identity = None
-            # The write-ahead log comes with the first transaction.
-            if opened.get(file) is None:
-                opened[file] = identity
-            if opened[file] != identity:
-                raise port.LogUnavailableError(
-                    "io",
-                    f"{file} was removed or replaced while it was open; what is written now would "
-                    "be lost. Put the database where it was and start the controller again",
-                )
-
-    sa.event.listen(engine, "begin", check)
+    for file in files:
+        try:
+            found = os.stat(file)  # noqa: PTH116  a Path's takes several times as long
+            identity = (found.st_dev, found.st_ino)
+        except FileNotFoundError:
+            identity = None
+        # The write-ahead log comes with the first transaction.
+        if opened.get(file) is None:
+            opened[file] = identity
+        if opened[file] != identity:
+            raise port.LogUnavailableError(
+                "io",
+                f"{file} was removed or replaced while it was open; what is written now would "
+                "be lost. Put the database where it was and start the controller again",
+            )
 
 
 def _sqlite(url: sa.URL, *, read_only: bool) -> Database:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from smgate.log import batch, port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Standing = dict[batch.Key, tuple[int, bytes | None]]
 """Position and leaf of records that stand in the log; 0 and None of those that the archive has."""
@@ -51,9 +51,35 @@ class Group:
         self._settled = [self._settle(each) for each in asked]
 
     def _settle(self, one: batch.Prepared) -> _Accepted | _Clash | port.LogError:
-        own: list[tuple[batch.Key, tuple[port.NewRecord, bytes]]] = []
-        for key, found in one.distinct.items():
-            record, leaf = found
+        records, leaves, begins = one.records, one.leaves, one.begins
+        if one.same_person or not self._nobody_has(leaves):
+            left = self._left_of(one)
+            if not isinstance(left, dict):
+                return left
+            records, leaves = list(left.values()), {key: leaves[key] for key in left}
+            begins = None if begins is None else batch.lowest_versions(leaves)
+        if begins is not None:
+            gap = self._follow(begins)
+            if gap is not None:
+                return gap
+        offset = len(self.records)
+        self._offsets.update(zip(leaves, range(offset, offset + len(leaves)), strict=True))
+        self.records += records
+        self.leaves += leaves.values()
+        return _Accepted(offset, len(records))
+
+    def _nobody_has(self, leaves: dict[batch.Key, bytes]) -> bool:
+        keys = leaves.keys()
+        return self._offsets.keys().isdisjoint(keys) and (
+            self._standing is None or self._standing.keys().isdisjoint(keys)
+        )
+
+    def _left_of(
+        self, one: batch.Prepared
+    ) -> dict[batch.Key, port.NewRecord] | _Clash | port.LogError:
+        """What nobody has yet of a caller's records, or why the caller is refused."""
+        left: dict[batch.Key, port.NewRecord] = {}
+        for record, (key, leaf) in zip(one.records, one.leaves.items(), strict=True):
             if key in self._offsets:
                 if self.leaves[self._offsets[key]] != leaf:
                     return _Clash(key)
@@ -64,22 +90,13 @@ class Group:
             elif record.counter_actor == record.actor:
                 return port.SamePersonError(record.actor, stream=key[0], version=key[1])
             else:
-                own.append((key, found))
-        if one.gapless:
-            gap = self._follow([key for key, _ in own])
-            if gap is not None:
-                return gap
-        accepted = _Accepted(len(self.records), len(own))
-        for key, (record, leaf) in own:
-            self._offsets[key] = len(self.records)
-            self.records.append(record)
-            self.leaves.append(leaf)
-        return accepted
+                left[key] = record
+        return left
 
-    def _follow(self, own: list[batch.Key]) -> port.GapError | None:
-        """Note the predecessors of the lowest versions; the error if one is known to be missing."""
+    def _follow(self, begins: Mapping[str, int]) -> port.GapError | None:
+        """Note the predecessors of what streams begin with; the error if one is known to miss."""
         needed = []
-        for stream, version in batch.lowest_versions(own).items():
+        for stream, version in begins.items():
             before = (stream, version - 1)
             if version == 1 or before in self._offsets:
                 continue
@@ -112,7 +129,7 @@ class Group:
         if settled.count == len(one.given):
             positions = tuple(range(begin, begin + settled.count))
             return port.Appended(positions=positions, already=(), head=head)
-        places = {key: self._place(key, first) for key in one.distinct}
+        places = {key: self._place(key, first) for key in one.leaves}
         end = begin + settled.count
         return port.Appended(
             positions=tuple(places[record.stream, record.version] for record in one.given),
@@ -130,11 +147,10 @@ class Group:
 
 def keys_of(asked: Sequence[batch.Prepared]) -> list[batch.Key]:
     """What must be looked for before the appends are settled: their keys, and those before them."""
-    keys = {key: None for one in asked for key in one.distinct}
+    keys = {key: None for one in asked for key in one.leaves}
     for one in asked:
-        if one.gapless:
-            for stream, version in batch.lowest_versions(one.distinct).items():
-                keys[stream, version - 1] = None
+        for stream, version in (one.begins or {}).items():
+            keys[stream, version - 1] = None
     return list(keys)
 
 

@@ -25,9 +25,8 @@ READ_LIMIT = 1_000
 """Records in one page of a read, unless the caller asks otherwise."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NewRecord:
-    """One record before it has a place in the log."""
+class NewRecord(NamedTuple):
+    """One record before it has a place in the log. A named tuple: the stores bind it as it is."""
 
     stream: str
     version: int
@@ -35,9 +34,9 @@ class NewRecord:
     schema_version: int
     occurred_at_us: int
     actor: str
+    data: bytes
     counter_actor: str | None = None
     """Who must differ from `actor`: the author of what `actor` approves. The database checks it."""
-    data: bytes
 
 
 class StoredRecord(NamedTuple):

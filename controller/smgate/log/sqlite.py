@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import functools
+import itertools
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import sqlalchemy as sa
 import typing_extensions
@@ -12,20 +13,24 @@ import typing_extensions
 from smgate.log import chain, failures, group, port, sql
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from smgate.log import batch, database
 
-# The driver's own cursor, within the engine's transaction: here SQLAlchemy's work around each
-# statement would be most of the time.
+    _Row = TypeVar("_Row", bound=tuple[object, ...])
+
 _HEAD = (
     "SELECT position, chain, epoch, holder, incarnation, recorded_at_us, floor_position "
     "FROM log_head"
 )
-_INSERT_EVENT = (
-    "INSERT INTO log_event (position, stream, version, type, schema_version, occurred_at_us, "
-    "recorded_at_us, actor, counter_actor, data, leaf) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# First the fields of port.NewRecord, in their order.
+_INSERT_EVENTS = (
+    "INSERT INTO log_event (stream, version, type, schema_version, occurred_at_us, actor, data, "
+    "counter_actor, position, leaf, recorded_at_us) VALUES {}"
 )
+_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ROWS_MAX: Final = 64
+"""Rows, or keys, of one statement. A row each would let go of the interpreter once a row."""
 _INSERT_BATCH = (
     "INSERT INTO log_batch (first_position, count, root, chain, recorded_at_us, writer) "
     "VALUES (?, ?, ?, ?, ?, ?)"
@@ -33,13 +38,12 @@ _INSERT_BATCH = (
 _UPDATE_HEAD = "UPDATE log_head SET position = ?, chain = ?, recorded_at_us = ? WHERE id = 1"
 # CROSS: the keys outside, so that each is one step down the index.
 _STANDING = (
-    "SELECT e.stream, e.version, e.position, e.leaf FROM json_each(?) AS k CROSS JOIN log_event e "
-    "ON e.stream = json_extract(k.value, '$[0]') AND e.version = json_extract(k.value, '$[1]')"
+    "SELECT e.stream, e.version, e.position, e.leaf FROM (VALUES {}) AS k CROSS JOIN log_event e "
+    "ON e.stream = k.column1 AND e.version = k.column2"
 )
-
 _ARCHIVED = (
-    "SELECT f.stream, json_extract(k.value, '$[1]') FROM json_each(?) AS k CROSS JOIN stream_floor f "
-    "ON f.stream = json_extract(k.value, '$[0]') AND f.version >= json_extract(k.value, '$[1]')"
+    "SELECT f.stream, k.column2, 0, NULL FROM (VALUES {}) AS k CROSS JOIN stream_floor f "
+    "ON f.stream = k.column1 AND f.version >= k.column2"
 )
 
 _REPEATED_KEY = "log_event.stream, log_event.version"
@@ -62,9 +66,7 @@ class SqliteStore(sql.SqlStore):
         # under the write lock what it finds is final.
         for look in (False, True):
             try:
-                with self.database.writing() as transaction:
-                    connection = transaction.connection.driver_connection
-                    assert isinstance(connection, sqlite3.Connection), "the engine's driver"
+                with self.database.appending() as connection:
                     head = _head(connection)
                     group.check_epoch(head, epoch)
                     settled = _settled(connection, asked, look=look, cut=head.floor_position > 0)
@@ -90,27 +92,14 @@ class SqliteStore(sql.SqlStore):
             recorded_at_us=recorded_at_us,
             tail=chain.tail(count=count, root=root, writer=writer),
         )
-        connection.executemany(
-            _INSERT_EVENT,
-            [
-                (
-                    position,
-                    record.stream,
-                    record.version,
-                    record.type,
-                    record.schema_version,
-                    record.occurred_at_us,
-                    recorded_at_us,
-                    record.actor,
-                    record.counter_actor,
-                    record.data,
-                    leaf,
-                )
-                for position, record, leaf in zip(
-                    range(first, first + count), settled.records, settled.leaves, strict=True
-                )
-            ],
-        )
+        rows = [
+            (*record, position, leaf, recorded_at_us)
+            for position, record, leaf in zip(
+                range(first, first + count), settled.records, settled.leaves, strict=True
+            )
+        ]
+        for some in _parts(rows):
+            connection.execute(_repeated(_INSERT_EVENTS, _ROW, len(some)), _flat(some))
         connection.execute(_INSERT_BATCH, (first, count, root, linked, recorded_at_us, writer))
         connection.execute(_UPDATE_HEAD, (first + count - 1, linked, recorded_at_us))
         return port.Head(
@@ -138,6 +127,25 @@ class SqliteStore(sql.SqlStore):
         return self._clock_us()
 
 
+@functools.cache
+def _repeated(statement: str, item: str, count: int) -> str:
+    return statement.format(", ".join([item] * count))
+
+
+def _parts(rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+    """Parts of 64, 32, 16 and so on: SQLite parses a statement of each size once and keeps it."""
+    begin, size = 0, ROWS_MAX
+    while left := len(rows) - begin:
+        while size > left:
+            size //= 2
+        yield rows[begin : begin + size]
+        begin += size
+
+
+def _flat(rows: Sequence[_Row]) -> list[object]:
+    return list(itertools.chain.from_iterable(rows))
+
+
 def _head(connection: sqlite3.Connection) -> port.Head:
     row = connection.execute(_HEAD).fetchone()
     if row is None:
@@ -154,21 +162,29 @@ def _settled(
     """
     if not look:
         settled = group.Group(asked)
-        if len(_standing(connection, settled.needed)) == len(settled.needed) and not (
+        if len(_standing(connection, settled.needed, cut=cut)) == len(settled.needed) and not (
             cut and _archived(connection, group.keys_of(asked))
         ):
             return settled
-    return group.Group(asked, _standing(connection, group.keys_of(asked)))
+    return group.Group(asked, _standing(connection, group.keys_of(asked), cut=cut))
 
 
-def _standing(connection: sqlite3.Connection, keys: Sequence[batch.Key]) -> group.Standing:
-    if not keys:
-        return {}
-    rows = connection.execute(_STANDING, (json.dumps(keys),))
-    found = {(stream, version): (position, leaf) for stream, version, position, leaf in rows}
-    return _archived(connection, keys) | found
+def _standing(
+    connection: sqlite3.Connection, keys: Sequence[batch.Key], *, cut: bool
+) -> group.Standing:
+    found = _found(connection, _STANDING, keys)
+    return _archived(connection, keys) | found if cut else found
 
 
 def _archived(connection: sqlite3.Connection, keys: Sequence[batch.Key]) -> group.Standing:
-    rows = connection.execute(_ARCHIVED, (json.dumps(keys),))
-    return dict.fromkeys(rows, (0, None))
+    return _found(connection, _ARCHIVED, keys)
+
+
+def _found(
+    connection: sqlite3.Connection, statement: str, keys: Sequence[batch.Key]
+) -> group.Standing:
+    found: group.Standing = {}
+    for some in _parts(keys):
+        rows = connection.execute(_repeated(statement, "(?, ?)", len(some)), _flat(some))
+        found |= {(stream, version): (position, leaf) for stream, version, position, leaf in rows}
+    return found
