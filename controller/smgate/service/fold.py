@@ -12,7 +12,7 @@ from smgate.clock import Clock
 from smgate.domain import evolve
 from smgate.domain.state import Fleet
 from smgate.log import archived, codec, port
-from smgate.service import book, openings, snapshots
+from smgate.service import book, lost, openings, snapshots
 
 PAGE = 1_000
 COLD: Final = 20_000
@@ -36,6 +36,7 @@ class Folder:
         self._on_topics: Final = on_topics
         self._lock: Final = threading.RLock()
         self._head: port.Head | None = None
+        self._witness: port.Head | None = None
         self._fleet = Fleet()
         self._book = book.Book()
         self._kept_position = 0
@@ -56,7 +57,10 @@ class Folder:
         return self._book
 
     def reset(self) -> None:
-        """Forget everything; the next look folds from the first event."""
+        """Forget what is folded; the next look folds from the first event.
+
+        What is not forgotten is how far this log had come: a `LogLostError` is told until another begins.
+        """
         with self._lock:
             self._head, self._fleet, self._book = None, Fleet(), book.Book()
             self._kept_position = 0
@@ -97,17 +101,19 @@ class Folder:
     def catch_up(self) -> int:
         """Fold what was appended since; the position reached.
 
-        A log that is not the one folded so far (restored, shorter, or cut behind what this process
-        has folded) is folded from its beginning.
+        A log that is not the one folded so far (restored, or cut behind what this process has folded)
+        is folded from its beginning.
+
+        Raises:
+            LogLostError: it is the same log by its name, without what this process has seen of it.
         """
         topics: set[str] = set()
         with self._lock:
             head = self._store.head()
+            lost.check(self._store, head, self._witness)
             before = self._head
             if before is not None and (
-                head.incarnation != before.incarnation
-                or head.position < before.position
-                or self._fleet.position < head.floor_position
+                head.incarnation != before.incarnation or self._fleet.position < head.floor_position
             ):
                 self.reset()
                 topics.add(book.EVERY_NODE)
@@ -121,7 +127,7 @@ class Folder:
             except BaseException:
                 self.reset()  # An event folded half is worse than none folded.
                 raise
-            self._head = head
+            self._head = self._witness = head
             position = self._fleet.position
         if topics:
             self._on_topics(topics)

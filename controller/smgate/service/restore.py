@@ -10,16 +10,22 @@ from smgate.service import leader, records, refusal
 WRITER = "restore"
 
 
-def begin(store: sql.SqlStore, *, reason: str, at_us: int) -> str:
+def begin(store: sql.SqlStore, *, reason: str, at_us: int, while_led: bool = False) -> str:
     """Record that the log was restored, and begin a new incarnation; its name.
 
     The event comes first: a log that says so widens nothing, whatever happens to this process. Run
     again, it begins another incarnation.
 
+    Args:
+        store: the log.
+        reason: what happened.
+        at_us: when.
+        while_led: a controller may lead; it is fenced.
+
     Raises:
         RefusedError: `controller_runs`.
     """
-    if store.lease_lives(leader.LEASE):
+    if not while_led and store.lease_lives(leader.LEASE):
         raise refusal.RefusedError(
             409,
             "controller_runs",

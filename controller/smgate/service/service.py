@@ -22,6 +22,7 @@ from smgate.service import (
     ingest,
     leader,
     limiter,
+    lost,
     queries,
     signing,
     waiters,
@@ -157,9 +158,17 @@ class Background:
                 if abs(now_us - flushed_us) >= service.settings.contact_flush_s * 1_000_000:
                     flushed_us = now_us
                     service.contacts.flush()
+            except lost.LogLostError as error:
+                self._go_on_without(error)
             except Exception as error:  # noqa: BLE001  said and counted; the next tick tries again
                 self._on_error(error)
             service.clock.wait(self._stop, service.settings.tick_s)
+
+    def _go_on_without(self, error: lost.LogLostError) -> None:
+        try:
+            lost.begin_anew(self._service.store, error, at_us=self._service.clock.now_us())
+        except port.LogError as failed:
+            self._on_error(failed)  # Of two processes that notice one is too late.
 
     def _keep(self) -> None:
         service = self._service
