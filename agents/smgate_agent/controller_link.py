@@ -14,6 +14,8 @@ class LinkState:
 
     reachable: bool = False
     code: str | None = None
+    refused: bool = False
+    """It answered, and will not take what was sent; asking again may change nothing."""
     last_contact_us: int | None = None
 
 
@@ -60,10 +62,12 @@ class Link:
         """The controller answered as it should."""
         self.state = LinkState(reachable=True, last_contact_us=self._clock.now_us())
 
-    def failed(self, code: str, *, reachable: bool) -> None:
+    def failed(self, code: str, *, reachable: bool, refused: bool = False) -> None:
         """It did not answer, or not as it should."""
         contact = self._clock.now_us() if reachable else self.state.last_contact_us
-        self.state = LinkState(reachable=reachable, code=code, last_contact_us=contact)
+        self.state = LinkState(
+            reachable=reachable, code=code, refused=refused, last_contact_us=contact
+        )
 
 
 def problem_code(body: bytes) -> str | None:

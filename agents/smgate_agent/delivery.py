@@ -23,11 +23,10 @@ IDLE_S: Final = 30.0
 
 _OK: Final = 200
 _UNAUTHORIZED: Final = frozenset({401, 403})
-_CONFLICT: Final = 409
-_TOO_LARGE: Final = 413
-_ANOTHERS_OUTBOX: Final = "not_your_outbox"
-"""This machine, or its state directory, is a copy of another node's."""
-_BAD_FACT: Final = frozenset({400, 422})
+_CLIENT_ERRORS: Final = (400, 500)
+_BUSY: Final = frozenset({408, 425, 429})
+_TOO_MUCH: Final = frozenset({400, 413, 422})
+"""Of a batch; fewer facts may be taken, by whoever it was that refused these."""
 
 
 class Verdict(enum.StrEnum):
@@ -38,21 +37,37 @@ class Verdict(enum.StrEnum):
     SEND_LESS = "send_less"
     REWIND = "rewind"
     RENEW = "renew"
+    LEAVE_OUT = "leave_out"
     UNAUTHORIZED = "unauthorized"
+
+
+ACTS: Final = {
+    (403, "not_your_outbox"): Verdict.RENEW,  # this machine, or its state, is a copy of another's
+    (409, "conflict"): Verdict.RENEW,
+    (409, "sequence_gap"): Verdict.REWIND,
+    (413, "body_too_large"): Verdict.LEAVE_OUT,
+    (422, "malformed"): Verdict.LEAVE_OUT,
+}
+"""The refusals on which facts are moved or one is given up. On any other, a later controller's or
+a proxy's, they are kept as they are and sent again."""
 
 
 def verdict(status: int, body: bytes) -> Verdict:
     """What an answer to a batch asks for."""
     if status == _OK:
         return Verdict.ACKNOWLEDGED
-    code = controller_link.problem_code(body)
+    known = ACTS.get((status, controller_link.problem_code(body) or ""))
+    if known is not None:
+        return known
     if status in _UNAUTHORIZED:
-        return Verdict.RENEW if code == _ANOTHERS_OUTBOX else Verdict.UNAUTHORIZED
-    if status == _TOO_LARGE or status in _BAD_FACT:
-        return Verdict.SEND_LESS
-    if status == _CONFLICT:
-        return Verdict.REWIND if "gap" in (code or "") else Verdict.RENEW
-    return Verdict.SEND_AGAIN
+        return Verdict.UNAUTHORIZED
+    return Verdict.SEND_LESS if status in _TOO_MUCH else Verdict.SEND_AGAIN
+
+
+def _is_refusal(status: int, what: Verdict) -> bool:
+    """A refusal that nothing is done about, and that is no sign of a busy controller."""
+    kept = what in {Verdict.SEND_AGAIN, Verdict.SEND_LESS}
+    return kept and status not in _BUSY and _CLIENT_ERRORS[0] <= status < _CLIENT_ERRORS[1]
 
 
 def backoff_s(failures: int, jitter: float) -> float:
@@ -115,7 +130,9 @@ class Deliverer:
         if what is Verdict.ACKNOWLEDGED:
             return self._acknowledged(answer.body, outbox_id)
         self._link.failed(
-            controller_link.problem_code(answer.body) or f"http_{answer.status}", reachable=True
+            controller_link.problem_code(answer.body) or f"http_{answer.status}",
+            reachable=True,
+            refused=_is_refusal(answer.status, what),
         )
         match what:
             case Verdict.REWIND if not self._rewound and self._outbox.rewind():
@@ -123,12 +140,12 @@ class Deliverer:
             case Verdict.REWIND | Verdict.RENEW:
                 self._rewound = False
                 self._outbox.renew()
-            case Verdict.SEND_LESS if len(batch) > 1:
+            case Verdict.SEND_LESS | Verdict.LEAVE_OUT if len(batch) > 1:
                 self._limit = max(1, len(batch) // 2)
-            case Verdict.SEND_LESS:
+            case Verdict.LEAVE_OUT:
                 self._outbox.renew(without=batch[0].sequence)
-            case Verdict.SEND_AGAIN | Verdict.UNAUTHORIZED:
-                pass
+            case _:
+                pass  # kept, and sent again after a wait
         return True, True
 
     def _acknowledged(self, body: bytes, outbox_id: str) -> tuple[bool, bool]:

@@ -71,6 +71,14 @@ class News:
                     "written. Launches here follow the last one that was.",
                     level=logging.ERROR,
                 )
+            elif state.code is not None and name == "facts" and state.refused:
+                self.say(
+                    topic,
+                    f"The controller refuses facts ({state.code}), and not for a reason that this "
+                    "agent acts on. They are kept and sent again. The controller's log says what "
+                    "it misses; a newer agent may know the code.",
+                    level=logging.ERROR,
+                )
             elif state.code is not None:
                 said = "answers what cannot be used" if state.reachable else "does not answer"
                 self.say(

@@ -52,6 +52,8 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
         yield "enrolled    no: run `smgate-agent enroll`"
     for name, link in sorted(status["links"].items()):
         said = "answers" if link["reachable"] else "does not answer"
+        if link.get("refused"):
+            said = "refuses what is sent, which is kept and sent again,"
         code = f" ({link['code']})" if link["code"] else ""
         yield f"controller  {said} for {name}{code}"
     if not status["gpus"]:

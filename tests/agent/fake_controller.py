@@ -148,7 +148,7 @@ class FakeController:
         for fact in batch.facts:
             if fact.sequence in stream:
                 if stream[fact.sequence] != fact:
-                    return 409, error("sequence_conflict")
+                    return 409, error("conflict")
                 repeated += 1
             else:
                 self.arrived.append((batch.outbox_id, fact.payload))

@@ -83,9 +83,34 @@ def test_a_busy_controller_is_asked_again_and_nothing_is_lost(controller, box, d
     controller.script.append((status, fake_controller.error("busy")))
     assert deliverer.step() == (True, True)
     assert deliverer._link.state.code == "busy"
+    assert deliverer._link.state.refused is (status in {404, 418})
     send_all(deliverer)
     assert controller.stored == [fault(1)]
     assert box.standing().outbox_id == "outbox-1"
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 410, 413, 422, 451])
+@pytest.mark.parametrize("code", ["of_a_later_release", "not_finalized", None])
+def test_a_refusal_that_nobody_knows_keeps_every_fact_and_says_so(
+    controller, box, deliverer, status, code
+):
+    body = b"<html>a proxy" if code is None else fake_controller.error(code)
+    for number in range(4):
+        box.append(fault(number))
+    controller.script += [(status, body)] * 9
+    for _ in range(9):
+        assert deliverer.step() == (True, True)  # it failed: the next try waits
+    state = deliverer._link.state
+    assert (state.reachable, state.code, state.refused) == (
+        True,
+        code or f"http_{status}",
+        True,
+    )
+    standing = box.standing()
+    assert (standing.outbox_id, standing.depth, standing.dropped) == ("outbox-1", 4, 0)
+    send_all(deliverer)
+    assert controller.stored == [fault(number) for number in range(4)]
+    assert not deliverer._link.state.refused
 
 
 @pytest.mark.parametrize("status", [401, 403])

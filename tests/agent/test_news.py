@@ -74,6 +74,17 @@ def test_a_refused_credential_says_to_enrol_again(told, link, code):
     assert caplog.records[-1].levelno == logging.ERROR
 
 
+def test_facts_that_are_refused_for_an_unknown_reason_are_said_to_be_kept(told, link):
+    says, caplog = told
+    for _ in range(3):
+        link.failed("of_a_later_release", reachable=True, refused=True)
+        says.links({"facts": link})
+    (said,) = caplog.messages
+    assert "refuses facts (of_a_later_release)" in said
+    assert "They are kept" in said
+    assert caplog.records[-1].levelno == logging.ERROR
+
+
 def test_a_full_state_directory_is_not_blamed_on_the_controller(told, link):
     says, caplog = told
     link.failed("state_dir_unwritable", reachable=True)

@@ -9,6 +9,8 @@ import pytest
 from tests import controller_bench as cb
 
 from smgate.log import verify
+from smgate.wire import base
+from smgate_agent import delivery
 
 
 def test_a_machine_becomes_a_node_and_its_fact_is_in_the_log(bench: cb.Bench) -> None:
@@ -66,20 +68,23 @@ def test_facts_are_acknowledged_with_the_head_and_a_repeat_is_too(bench: cb.Benc
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "code"),
+    ("change", "status", "code", "agent"),
     [
-        ({"first": 3}, 409, "sequence_gap"),
-        ({"first": 9_000_000_000}, 409, "sequence_gap"),
-        ({"other": True}, 409, "conflict"),
-        ({"swap": True}, 422, "sequence_order"),
-        ({"node": "n2"}, 403, "not_your_node"),
-        ({"outbox": "foreign"}, 403, "not_your_outbox"),
-        ({"launch": "foreign"}, 403, "not_your_launch"),
-        ({"new_outbox_from": 2}, 409, "sequence_gap"),
+        ({"first": 3}, 409, "sequence_gap", "rewind"),
+        ({"first": 9_000_000_000}, 409, "sequence_gap", "rewind"),
+        ({"other": True}, 409, "conflict", "renew"),
+        ({"swap": True}, 422, "sequence_order", "send_less"),
+        ({"node": "n2"}, 403, "not_your_node", "unauthorized"),
+        ({"outbox": "foreign"}, 403, "not_your_outbox", "renew"),
+        ({"launch": "foreign"}, 403, "not_your_launch", "unauthorized"),
+        ({"new_outbox_from": 2}, 409, "sequence_gap", "rewind"),
+        ({"unknown": True}, 422, "malformed", "leave_out"),
+        ({"many": True}, 422, "malformed", "leave_out"),
+        ({"large": True}, 413, "body_too_large", "leave_out"),
     ],
 )
 def test_a_batch_that_cannot_be_stored_is_refused_and_nothing_is_written(
-    bench: cb.Bench, change: dict[str, object], status: int, code: str
+    bench: cb.Bench, change: dict[str, object], status: int, code: str, agent: str
 ) -> None:
     node, other = bench.enrol("n1"), bench.enrol("n2")
     other.outbox = "foreign"
@@ -101,9 +106,16 @@ def test_a_batch_that_cannot_be_stored_is_refused_and_nothing_is_written(
         batch = node.batch(cb.launch("foreign", node="n1"))
     if "new_outbox_from" in change:
         batch = node.batch(cb.reported(), first=2) | {"outbox_id": "new"}
+    if "unknown" in change:
+        batch = node.batch(cb.reported(of_a_later_agent=1))
+    if "many" in change:
+        batch["facts"] *= base.BATCH_FACTS_MAX
+    if "large" in change:
+        batch["outbox_id"] = "x" * base.BODY_BYTES_MAX
     answer = bench.http.post("/v1/agent/facts", headers=node.headers, json=batch)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert bench.service.store.head() == before
+    assert delivery.verdict(answer.status_code, answer.content) == agent
 
 
 def test_the_refusal_of_a_gap_names_the_sequence_that_is_expected(bench: cb.Bench) -> None:
