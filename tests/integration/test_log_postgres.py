@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from tests.log_records import record, run
 
-from smgate.log import open as log_open, port, postgres, sql, tables, verify
+from smgate.log import arrays, open as log_open, port, postgres, sql, tables, verify
 
 pytestmark = pytest.mark.postgres
 
@@ -203,6 +204,34 @@ def test_an_append_is_one_statement_and_no_open_transaction(store: sql.SqlStore)
             "AND state = 'idle in transaction'"
         ).scalar()
     assert state == 0
+
+
+def test_arrays_arrive_as_they_were(other: psycopg.Connection) -> None:
+    arrays.teach(other)
+    columns = (
+        ["a", "", "Zürich €", None],
+        [b"", b"\x00\xff", b"x" * 70_000, b"{,}"],
+        [0, -(2**31), 2**31 - 1, 7],
+        [0, -(2**63), 2**63 - 1, 7],
+    )
+    makers = (arrays.texts, arrays.payloads, arrays.int4s, arrays.int8s)
+    made = [make(values) for make, values in zip(makers, columns, strict=True)]
+    found = other.execute("SELECT %s, %s, %s, %s", made).fetchone()
+    assert found == columns
+    kinds = other.execute("SELECT pg_typeof(%s)::text, pg_typeof(%s)::text", made[:2]).fetchone()
+    assert kinds == ("text[]", "bytea[]")
+
+
+def test_texts_are_stored_as_said_whatever_encoding_the_url_asks_for(
+    store: sql.SqlStore, postgres_url: str
+) -> None:
+    more = "&" if "?" in postgres_url else "?"
+    asked = f"{postgres_url}{more}client_encoding=latin1"
+    with contextlib.closing(log_open.open_sql_store(asked, clock_us=lambda: 0)) as latin:
+        latin.append([record("Zürich €", 1, actor="node:ä")], writer="w")
+    (read,) = store.read(after=0)
+    assert (read.stream, read.actor) == ("Zürich €", "node:ä")
+    assert verify.verify(store).ok
 
 
 def test_a_reading_transaction_sees_one_moment_and_cannot_write(store: sql.SqlStore) -> None:

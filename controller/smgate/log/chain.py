@@ -42,20 +42,20 @@ def leaf(record: port.NewRecord | port.StoredRecord, digest: bytes) -> bytes:
         b"%b%b%b%b%b%b%b%b"
         % (
             _LEAF,
-            _text(record.stream),
+            prefixed(record.stream),
             _INT8.pack(record.version),
-            _text(record.type),
+            prefixed(record.type),
             _SCHEMA_TIME.pack(record.schema_version, record.occurred_at_us),
-            _text(record.actor),
-            _NOBODY if counter_actor is None else _SOMEBODY + _text(counter_actor),
+            prefixed(record.actor),
+            _NOBODY if counter_actor is None else _SOMEBODY + prefixed(counter_actor),
             digest,
         )
     ).digest()
 
 
 @functools.lru_cache(TEXTS_KEPT)
-def _text(text: str) -> bytes:
-    """Its bytes, with their number before them."""
+def prefixed(text: str) -> bytes:
+    """Its bytes in UTF-8, after their number in four bytes. Stored hashes are over this form."""
     encoded = text.encode()
     return _LENGTH.pack(len(encoded)) + encoded
 

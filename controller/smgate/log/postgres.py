@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 import typing_extensions
 
-from smgate.log import chain, failures, group, port, sql
+from smgate.log import arrays, chain, failures, group, port, sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 TRIES_MAX = 5  # Each retry needs another writer to have won the same keys meanwhile.
 
-_EPOCH = "AND epoch = CAST(:epoch AS bigint)"
+_EPOCH = "AND epoch = CAST(%(epoch)s AS bigint)"
 # Reads log_event as of before a wait for the lock, which can miss a predecessor (so it is looked for
 # again before anybody is refused) but never invents one: rows only ever come.
 _FOLLOWS = """
   AND NOT EXISTS (
-    SELECT FROM unnest(CAST(:needed_streams AS text[]), CAST(:needed_versions AS bigint[]))
+    SELECT FROM unnest(CAST(%(needed_streams)s AS text[]), CAST(%(needed_versions)s AS bigint[]))
              AS f(stream, version)
     WHERE NOT EXISTS (
       SELECT FROM log_event e WHERE e.stream = f.stream AND e.version = f.version))"""
@@ -37,7 +37,7 @@ _FOLLOWS = """
 # under the lock.
 _NOT_ARCHIVED = """
   AND NOT EXISTS (
-    SELECT FROM unnest(CAST(:streams AS text[]), CAST(:versions AS bigint[])) AS k(stream, version)
+    SELECT FROM unnest(CAST(%(streams)s AS text[]), CAST(%(versions)s AS bigint[])) AS k(stream, version)
     JOIN stream_floor s ON s.stream = k.stream AND s.version >= k.version)"""
 
 # The clock is read once per row version, under the lock: a sub-select with a volatile function
@@ -45,20 +45,20 @@ _NOT_ARCHIVED = """
 _APPEND = """
 WITH h AS (
   UPDATE log_head SET
-    position = position + CAST(:count AS int),
+    position = position + CAST(%(count)s AS int),
     (recorded_at_us, chain) = (
       SELECT c.us, sha256(log_head.chain || int8send(log_head.position + 1)
-                          || int8send(c.us) || CAST(:tail AS bytea))
+                          || int8send(c.us) || CAST(%(tail)s AS bytea))
       FROM (SELECT greatest(
               log_head.recorded_at_us,
               CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)) AS us) AS c)
-  WHERE id = 1 AND floor_position = CAST(:floor AS bigint) {cut} {epoch} {follows}
-  RETURNING position - CAST(:count AS int) AS base, position, chain, epoch, holder, incarnation,
+  WHERE id = 1 AND floor_position = CAST(%(floor)s AS bigint) {cut} {epoch} {follows}
+  RETURNING position - CAST(%(count)s AS int) AS base, position, chain, epoch, holder, incarnation,
             recorded_at_us, floor_position
 ), b AS (
   INSERT INTO log_batch (first_position, count, root, chain, recorded_at_us, writer)
-  SELECT base + 1, CAST(:count AS int), CAST(:root AS bytea), chain, recorded_at_us,
-         CAST(:writer AS text)
+  SELECT base + 1, CAST(%(count)s AS int), CAST(%(root)s AS bytea), chain, recorded_at_us,
+         CAST(%(writer)s AS text)
   FROM h
 ), e AS (
   INSERT INTO log_event (position, stream, version, type, schema_version, occurred_at_us,
@@ -66,36 +66,34 @@ WITH h AS (
   SELECT h.base + t.ord, t.stream, t.version, t.type, t.schema_version, t.occurred_at_us,
          h.recorded_at_us, t.actor, t.counter_actor, t.data, t.leaf
   FROM h, unnest(
-    CAST(:streams AS text[]), CAST(:versions AS bigint[]), CAST(:types AS text[]),
-    CAST(:schema_versions AS int[]), CAST(:occurred AS bigint[]), CAST(:actors AS text[]),
-    CAST(:counter_actors AS text[]), CAST(:data AS bytea[]), CAST(:leaves AS bytea[]))
+    CAST(%(streams)s AS text[]), CAST(%(versions)s AS bigint[]), CAST(%(types)s AS text[]),
+    CAST(%(schema_versions)s AS int[]), CAST(%(occurred)s AS bigint[]), CAST(%(actors)s AS text[]),
+    CAST(%(counter_actors)s AS text[]), CAST(%(data)s AS bytea[]), CAST(%(leaves)s AS bytea[]))
     WITH ORDINALITY AS t(stream, version, type, schema_version, occurred_at_us, actor,
                          counter_actor, data, leaf, ord)
 )
 SELECT position, chain, epoch, holder, incarnation, recorded_at_us, floor_position FROM h
 """
 _STATEMENTS = {
-    (fenced, gapless, cut): sa.text(
-        _APPEND.format(
-            epoch=_EPOCH if fenced else "",
-            follows=_FOLLOWS if gapless else "",
-            cut=_NOT_ARCHIVED if cut else "",
-        )
+    (fenced, gapless, cut): _APPEND.format(
+        epoch=_EPOCH if fenced else "",
+        follows=_FOLLOWS if gapless else "",
+        cut=_NOT_ARCHIVED if cut else "",
     )
     for fenced in (False, True)
     for gapless in (False, True)
     for cut in (False, True)
 }
-_STANDING = sa.text("""
+_STANDING = """
 SELECT e.stream, e.version, e.position AS position, e.leaf
-FROM unnest(CAST(:streams AS text[]), CAST(:versions AS bigint[])) AS k(stream, version)
+FROM unnest(CAST(%(streams)s AS text[]), CAST(%(versions)s AS bigint[])) AS k(stream, version)
 JOIN log_event e ON e.stream = k.stream AND e.version = k.version
 UNION ALL
 SELECT k.stream, k.version, 0, NULL
-FROM unnest(CAST(:streams AS text[]), CAST(:versions AS bigint[])) AS k(stream, version)
+FROM unnest(CAST(%(streams)s AS text[]), CAST(%(versions)s AS bigint[])) AS k(stream, version)
 JOIN stream_floor s ON s.stream = k.stream AND s.version >= k.version
 ORDER BY position
-""")
+"""
 _NOW_US = sa.text("SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)")
 _REPEATED_KEY = "uq_log_event_stream_version"
 
@@ -142,20 +140,20 @@ class PostgresStore(sql.SqlStore):
         if epoch is not None:
             bound["epoch"] = epoch
         if settled.needed:
-            bound["needed_streams"] = [stream for stream, _ in settled.needed]
-            bound["needed_versions"] = [version for _, version in settled.needed]
+            streams, versions = zip(*settled.needed, strict=True)
+            bound["needed_streams"] = arrays.texts(streams)
+            bound["needed_versions"] = arrays.int8s(versions)
         statement = _STATEMENTS[epoch is not None, bool(settled.needed), self._floor > 0]
         with self.database.statement() as connection:
-            row = connection.execute(statement, bound).first()
+            # The driver's own form: reading SQLAlchemy's anew would be most of a small append.
+            row = connection.exec_driver_sql(statement, bound).first()
         return None if row is None else sql.head_from(*row)
 
     def _standing(self, keys: Sequence[batch.Key]) -> group.Standing:
-        bound = {
-            "streams": [stream for stream, _ in keys],
-            "versions": [version for _, version in keys],
-        }
+        streams, versions = zip(*keys, strict=True)
+        bound = {"streams": arrays.texts(streams), "versions": arrays.int8s(versions)}
         with self.database.statement() as connection:
-            rows = connection.execute(_STANDING, bound)
+            rows = connection.exec_driver_sql(_STANDING, bound)
             return {(stream, version): (position, leaf) for stream, version, position, leaf in rows}
 
     @typing_extensions.override
@@ -164,20 +162,23 @@ class PostgresStore(sql.SqlStore):
 
 
 def _bound(settled: group.Group, writer: str) -> dict[str, object]:
-    records = settled.records
     root = chain.merkle_root(settled.leaves)
+    streams, versions, types, schema_versions, occurred, actors, data, counter_actors = zip(
+        *settled.records, strict=True
+    )
+    count = len(streams)
     return {
-        "count": len(records),
+        "count": count,
         "root": root,
-        "tail": chain.tail(count=len(records), root=root, writer=writer),
+        "tail": chain.tail(count=count, root=root, writer=writer),
         "writer": writer,
-        "streams": [record.stream for record in records],
-        "versions": [record.version for record in records],
-        "types": [record.type for record in records],
-        "schema_versions": [record.schema_version for record in records],
-        "occurred": [record.occurred_at_us for record in records],
-        "actors": [record.actor for record in records],
-        "counter_actors": [record.counter_actor for record in records],
-        "data": [record.data for record in records],
-        "leaves": settled.leaves,
+        "streams": arrays.texts(streams),
+        "versions": arrays.int8s(versions),
+        "types": arrays.texts(types),
+        "schema_versions": arrays.int4s(schema_versions),
+        "occurred": arrays.int8s(occurred),
+        "actors": arrays.texts(actors),
+        "counter_actors": arrays.texts(counter_actors),
+        "data": arrays.payloads(data),
+        "leaves": arrays.payloads(settled.leaves),
     }

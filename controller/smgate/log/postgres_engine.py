@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 import typing_extensions
 
-from smgate.log import port
+from smgate.log import arrays, port
 
 if TYPE_CHECKING:
     import psycopg
@@ -116,11 +116,15 @@ def _engine(url: sa.URL, arguments: dict[str, object], **more: Any) -> sa.Engine
 def _arguments(url: sa.URL, options: str, *, writes: bool) -> dict[str, object]:
     given = url.query.get("options", "")
     given = given if isinstance(given, str) else " ".join(given)
-    wanted: dict[str, object] = {"connect_timeout": CONNECT_TIMEOUT_S, **_VANISHED}
+    wanted: dict[str, object] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        **_VANISHED,
+    }
     if writes and _hosts(url) > 1:
         wanted["target_session_attrs"] = "read-write"
     made = {name: value for name, value in wanted.items() if name not in url.query}
-    return made | {"options": f"{given} {options}".strip()}
+    # `arrays` writes texts in UTF-8, whatever the database is in.
+    return made | {"options": f"{given} {options}".strip(), "client_encoding": "utf8"}
 
 
 def _hosts(url: sa.URL) -> int:
@@ -142,6 +146,7 @@ def _connect(
         if _REFUSED_OPTIONS not in str(error):
             raise
         connection = dialect.connect(*arguments, **{**named, "options": ""})
+    arrays.teach(connection)
     return connection
 
 
