@@ -18,7 +18,7 @@ import msgspec
 
 from smgate.wire import base, directive, facts
 from smgate_agent import clock, controller_link, delivery, files, http1, identity
-from smgate_agent.launch import contact
+from smgate_agent.launch import contact, whole_file
 
 DIRECTIVE_FILE: Final = "directive.json"
 INCARNATIONS_FILE: Final = "incarnations.json"
@@ -64,10 +64,10 @@ class Holder:
     def heard(self) -> None:
         """The controller answered now: leases are counted from here. Tried, never needed."""
         with contextlib.suppress(OSError):
-            files.write_atomic(
+            whole_file.replace(
                 self._path.with_name(contact.CONTACT_FILE),
                 msgspec.json.encode(contact.now()),
-                mode=0o644,
+                mode=whole_file.PUBLIC,
             )
 
     @property
@@ -95,8 +95,8 @@ class Holder:
         if new.incarnation != before:
             left = self.said(restored_as=new.incarnation)
             self._left = (*self._left, before)[-INCARNATIONS_MAX:]
-            files.write_atomic(self._left_path, msgspec.json.encode(self._left))
-        files.write_atomic(self._path, base.encode(signed), mode=0o644)
+            whole_file.replace(self._left_path, msgspec.json.encode(self._left))
+        whole_file.replace(self._path, base.encode(signed), mode=whole_file.PUBLIC)
         self.held = new
         return left
 

@@ -23,6 +23,7 @@ import msgspec
 
 from smgate.wire import directive, facts
 from smgate_agent import clock, config, files, instance, outbox
+from smgate_agent.launch import whole_file
 
 ORDERS_FILE: Final = "drains.json"
 ORDERS_MAX: Final = 256
@@ -173,7 +174,7 @@ class Drains:
             != (one.incarnation, one.order, one.instance)
         )
         remembered = (*others, one)[-ORDERS_MAX:]
-        files.write_atomic(self._path, msgspec.json.encode(remembered))
+        whole_file.replace(self._path, msgspec.json.encode(remembered))
         self._remembered = remembered
 
 

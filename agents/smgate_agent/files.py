@@ -1,9 +1,8 @@
-"""Files the agent keeps: written whole or not at all, read with a limit."""
+"""Files that are read with a limit, or held; `launch.whole_file` writes them."""
 
 from __future__ import annotations
 
 import fcntl
-import os
 from pathlib import Path
 from typing import IO
 
@@ -13,27 +12,6 @@ READ_BYTES_MAX = 4 << 20
 
 class TooLargeError(OSError):
     """The file is larger than the reader accepts."""
-
-
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data`, durably; a crash leaves the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def read_bounded(path: Path, *, bytes_max: int = READ_BYTES_MAX) -> bytes:

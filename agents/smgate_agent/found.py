@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from smgate_agent import clock, config, files, launch_records, scan, watch
+from smgate_agent.launch import whole_file
 
 FOUND_FILE: Final = "found.json"
 BOOT_ID: Final = "sys/kernel/random/boot_id"
@@ -200,7 +201,7 @@ class Finder:
         """Tried, never needed: without it a server that ends meanwhile is told with the next one."""
         saved = [one.found for one in self._watched.values()]
         with contextlib.suppress(OSError):
-            files.write_atomic(self._path, msgspec.json.encode(saved))
+            whole_file.replace(self._path, msgspec.json.encode(saved))
 
 
 def record_of(

@@ -15,6 +15,7 @@ import msgspec
 import smgate_agent
 from smgate.wire import base, directive
 from smgate_agent import files, http1
+from smgate_agent.launch import whole_file
 
 CREDENTIAL_FILE: Final = "credential.json"
 TOKEN_BYTES_MAX: Final = 4096
@@ -76,7 +77,7 @@ def machine_id(state_dir: Path, *, etc: Path, new_id: Callable[[], str]) -> str:
         if _MACHINE_ID.fullmatch(text):
             return text
     made = new_id()
-    files.write_atomic(own, made.encode())
+    whole_file.replace(own, made.encode())
     return made
 
 
@@ -127,7 +128,7 @@ def save(state_dir: Path, controller_url: str, answer: directive.EnrollAnswer) -
         public_key=answer.public_key,
         incarnation=answer.incarnation,
     )
-    files.write_atomic(state_dir / CREDENTIAL_FILE, msgspec.json.encode(credential), mode=0o600)
+    whole_file.replace(state_dir / CREDENTIAL_FILE, msgspec.json.encode(credential))
     return credential
 
 

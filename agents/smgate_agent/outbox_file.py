@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from smgate_agent import clock, files
+from smgate_agent.launch import whole_file
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class OutboxFile:
     def remember_id(self, outbox_id: str) -> None:
         """Keep the id beside the file: if the file is lost, the loss still has a name."""
         with contextlib.suppress(OSError):
-            files.write_atomic(self._id_path, outbox_id.encode())
+            whole_file.replace(self._id_path, outbox_id.encode())
 
     def _attempt(self, action: Callable[[sqlite3.Connection], T]) -> T:
         db = self._db or self._open()

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from smgate_agent import clock, files, news
+from smgate_agent import clock, news
+from smgate_agent.launch import whole_file
 
 STATUS_FILE: Final = "status.json"
 _PERIOD_S: Final = 30.0
@@ -33,7 +34,9 @@ class StatusFile:
         self._written, self._due_s = encoded, now_s + _PERIOD_S
         whole = {"written_at_us": self._clock.now_us(), "status": msgspec.Raw(encoded)}
         try:
-            files.write_atomic(self._path, msgspec.json.encode(whole), mode=0o644)
+            whole_file.replace(
+                self._path, msgspec.json.encode(whole), mode=whole_file.PUBLIC, durable=False
+            )
         except OSError as exc:
             said = f"Cannot write the status file: {exc}."
             self._news.say("status file", said, level=logging.WARNING)

@@ -33,6 +33,7 @@ from smgate_agent import (
     server_info,
     tail,
 )
+from smgate_agent.launch import whole_file
 
 T = TypeVar("T")
 
@@ -323,7 +324,7 @@ class Watcher:
             return
         with contextlib.suppress(OSError):
             self._saved_path.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomic(self._saved_path, msgspec.json.encode(saved))
+            whole_file.replace(self._saved_path, msgspec.json.encode(saved))
             self._saved = saved
 
 

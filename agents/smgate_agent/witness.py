@@ -12,6 +12,7 @@ from typing import Final
 
 from smgate.wire import facts
 from smgate_agent import clock, files
+from smgate_agent.launch import whole_file
 
 HEADS_FILE: Final = "log-heads.txt"
 LINES_MAX: Final = 60
@@ -41,7 +42,7 @@ class Witness:
             lines.remove(today[-1])  # The first of a day stays.
         lines = [*lines, f"{head.position}:{head.chain} {told}"][-LINES_MAX:]
         try:
-            files.write_atomic(self._path, "".join(f"{one}\n" for one in lines).encode())
+            whole_file.replace(self._path, "".join(f"{one}\n" for one in lines).encode())
         except OSError:
             return
 

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smgate_agent.launch import flags
+from smgate_agent.launch import flags, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def write(path: Path, data: bytes, *, like: Path) -> Path:
         )
     try:
         mode = (target if target.exists() else like).stat().st_mode & 0o777
-        _replace(target, data, mode)
+        whole_file.replace(target, data, mode=mode)
     except OSError as exc:
         if exc.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
             raise RefusedError(
@@ -170,21 +170,6 @@ def read_base(path: Path) -> bytes:
     if len(data) > BASE_BYTES_MAX:
         raise _unclear("It is larger than a configuration")
     return data
-
-
-def _replace(target: Path, data: bytes, mode: int) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _unclear(why: str) -> RefusedError:

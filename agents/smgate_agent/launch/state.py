@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smgate_agent.launch import contact, ed25519, kernel_key, shapes
+from smgate_agent.launch import contact, ed25519, kernel_key, shapes, whole_file
 
 Json = dict[str, Any]
 FILE_BYTES_MAX = 4 << 20
@@ -44,19 +43,15 @@ def read_json(path: Path) -> Json | None:
 
 
 def write_json(path: Path, value: Json) -> bool:
-    """Replace a file whole or not at all. The state folder itself is made at enrolment, not here."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace a file whole or not at all; nothing that is written here is a secret.
+
+    The state folder itself is made at enrolment, not here.
+    """
     try:
         path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, sort_keys=True)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        data = json.dumps(value, sort_keys=True).encode()
+        whole_file.replace(path, data, mode=whole_file.PUBLIC)
     except (OSError, ValueError):
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         return False
     return True
 
