@@ -3,7 +3,7 @@
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.fixtures_postgres", "tests.skips"]
+pytest_plugins = ["tests.fixtures_postgres", "tests.skips", "tests.workers"]
 
 # How fast a machine is proves nothing about an example; pytest-timeout ends one that hangs. A run of
 # the suite takes the same examples every time, so that a red one is the change's; `search` takes

@@ -168,12 +168,16 @@ class Bench:
 
 
 def settings(database_url: str, folder: pathlib.Path, **changes: Any) -> config.Settings:
-    """Settings of a test's controller, with a signing key of its own."""
+    """Settings of a test's controller, with a signing key of its own.
+
+    It loses its lease by handing it over alone, however slow the machine is.
+    """
+    given = {"lease_ttl_s": 60, **changes}
     key = folder / "signing.key"
     if not key.exists():
         key.touch(mode=0o600)
         key.write_text("11" * 32)
-    return config.load({}, database_url=database_url, signing_key_file=str(key), **changes)
+    return config.load({}, database_url=database_url, signing_key_file=str(key), **given)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -34,12 +33,6 @@ class Controller:
         """End it as a person would; its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 @contextlib.contextmanager

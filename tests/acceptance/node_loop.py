@@ -16,7 +16,7 @@ import sys
 import time
 
 import pytest
-from tests import cli_fakes, controller_process
+from tests import cli_fakes, controller_process, ports
 from tests.fixtures import fake_sglang
 from tests.launch import nvml_library, stand_ins
 
@@ -136,7 +136,7 @@ def running(tmp_path, **settings):
             log=tmp_path / "node" / "sglang.log",
             model=_model(tmp_path),
             agent_log=tmp_path / "agent.log",
-            metrics_port=controller_process.free_port(),
+            metrics_port=ports.free_port(),
             restarts=tmp_path / "restarts",
         )
         with Agent(made, join.out, tmp_path, settings):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from tests import controller_process as processes
+from tests import controller_process as processes, ports
 
 from smgate.log import open as log_open
 
@@ -88,7 +88,7 @@ def test_twenty_kills_during_ingest_lose_nothing_and_double_nothing(
     database_url: str, tmp_path: pathlib.Path
 ) -> None:
     dice = random.Random()
-    port = processes.free_port()
+    port = ports.free_port()
     serve = {"port": port, "SMGATE_LEASE_TTL_S": "1", "SMGATE_REQUESTS_PER_MINUTE_NODE": "1000000"}
     with processes.serving(database_url, tmp_path, **serve) as controller:
         enrol(controller, database_url, tmp_path)

@@ -5,8 +5,9 @@ import socket
 import time
 
 import pytest
+from tests import ports
 from tests.agent import fake_controller
-from tests.agent.test_resident import Agent, free_port
+from tests.agent.test_resident import Agent
 
 from smgate_agent import controller_link, identity, news, outbox
 
@@ -168,7 +169,7 @@ def test_metrics_are_served_at_the_address_of_the_settings_alone(agent):
 
 
 def test_a_free_metrics_port_is_named(agent):
-    agent.port = free_port()
+    agent.port = ports.free_port()
     agent.configure()
     agent.start()
     assert wait_for_line(agent, f"Metrics at http://127.0.0.1:{agent.port}/metrics."), (

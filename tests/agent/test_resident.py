@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from tests import ports
 from tests.agent import fake_controller, samples
 from tests.agent.test_gate_socket import Connection
 from tests.agent.test_watch import serve
@@ -20,12 +20,6 @@ from tests.agent.test_watch import serve
 from smgate.wire import directive, facts
 
 RESIDENT_BYTES_MAX = 60 << 20
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 class Agent:
@@ -36,7 +30,7 @@ class Agent:
         self.controller = controller
         self.state_dir = folder / "state"
         self.settings = folder / "agent.toml"
-        self.port = free_port()
+        self.port = ports.free_port()
         self.process = None
 
     def configure(self, *instances):

@@ -8,7 +8,7 @@ import time
 
 import httpx2
 import pytest
-from tests import controller_bench, controller_process
+from tests import controller_bench, controller_process, ports
 
 from smgate.wire import facts
 from smgate_agent import clock, controller_link, delivery, directive_poll, identity, outbox
@@ -26,7 +26,7 @@ class Site:
         self.folder = folder
         self.file = folder / "log.db"
         self.url = f"sqlite:///{self.file}"
-        self.port = controller_process.free_port()
+        self.port = ports.free_port()
         self.smgate("db", "upgrade")
         self.tokens = {
             name: controller_process.issue_token(self.url, "--role", "approver", "--name", name)

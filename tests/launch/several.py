@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 
+from tests import ports
 from tests.launch import nvml_library, stand_ins
 from tests.launch.asking import ENFORCE, given_for, hands_off
 
 from smgate_agent.launch import barrier, ranks, server
 
 SERVER = pathlib.Path(__file__).with_name("gated_sglang.py")
-DISTANCES = (0, ranks.PORT_DISTANCE, barrier.PORT_DISTANCE)
+DISTANCES = (ranks.PORT_DISTANCE, barrier.PORT_DISTANCE)
 PATIENCE_S = 150
 RESOLVES = """
 import argparse, os
@@ -42,14 +43,7 @@ def prepare_server_args(argv):
 
 def free_port():
     """A rendezvous port whose meeting ports are free as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = one.getsockname()[1]
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            for distance in DISTANCES:
-                address = ranks.address_of(f"127.0.0.1:{port}", distance)
-                stack.enter_context(socket.create_server(address))
-            return port
+    return ports.free_port(DISTANCES)
 
 
 class Started:
@@ -192,7 +186,7 @@ class Wire:
     def __init__(self, port, at=None, *, behind=False, whole=False):
         self.port, self.opened, self.is_cut = free_port(), [], False
         self.at, self.behind, self.whole = at, behind, whole
-        for distance in DISTANCES:
+        for distance in (0, *DISTANCES):
             here = ranks.address_of(f"127.0.0.1:{self.port}", distance)
             there = ranks.address_of(f"127.0.0.1:{port}", distance)
             listener = socket.create_server(here)

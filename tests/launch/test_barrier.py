@@ -32,6 +32,24 @@ def wire(unit):
         yield made
 
 
+def rank_0_waits(unit):
+    """At its port, for the others."""
+    there = barrier.connect(f"127.0.0.1:{unit.port}")
+    if isinstance(there, socket.socket):
+        there.close()
+    return isinstance(there, socket.socket)
+
+
+def heard_of_rank_1(unit):
+    """What it says to rank 0, which is not there yet."""
+    where = ranks.address_of(f"127.0.0.1:{unit.port}", barrier.PORT_DISTANCE)
+    with socket.create_server(where) as listener:
+        listener.settimeout(several.PATIENCE_S)
+        connection, _ = listener.accept()
+        with connection:
+            return json.loads(connection.recv(65536))
+
+
 def events(started):
     for one in started:
         one.wait_for("served")
@@ -104,24 +122,27 @@ def test_without_sglangs_own_word_there_is_no_gate():
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_late_rank_is_waited_for(unit, late):
     first = unit.start(1 - late, deadline_s=40)
-    time.sleep(4)
+    if late == 1:
+        eventually(lambda: rank_0_waits(unit))
+    else:
+        assert heard_of_rank_1(unit)["able"]
     assert events([first, unit.start(late, deadline_s=40)]) == [THROUGH_THE_GATE] * 2
 
 
 def test_a_rank_that_comes_too_late_finds_a_launch_without(unit):
     first = unit.start(0, deadline_s=4)
     first.wait_for("started")
-    assert events([first, unit.start(1, deadline_s=4)]) == [PAST_NO_GATE] * 2
+    assert events([first, unit.start(1, deadline_s=2)]) == [PAST_NO_GATE] * 2
 
 
 def test_a_rank_that_died_before_it_counted_leaves_all_without(unit):
     dead = unit.start(1, deadline_s=30)
-    time.sleep(4)
+    assert heard_of_rank_1(unit)["able"]
     dead.process.kill()
     dead.process.wait()
-    first = unit.start(0, deadline_s=8)
+    first = unit.start(0, deadline_s=4)
     first.wait_for("started")
-    assert events([first, unit.start(1, deadline_s=4)]) == [PAST_NO_GATE] * 2
+    assert events([first, unit.start(1, deadline_s=2)]) == [PAST_NO_GATE] * 2
 
 
 # The network parts

@@ -11,7 +11,7 @@ import time
 
 import nacl.signing
 import pytest
-from tests.launch import nvml_library, stand_ins
+from tests.launch import nvml_library, several, stand_ins
 from tests.launch.asking import ENFORCE, SAFE, TARGET, given_for
 
 from smgate_agent.launch import ranks
@@ -20,23 +20,11 @@ UNIT = "k3-prod"
 GRANTED = ("append", "flashinfer_mxfp4", "granted")
 
 
-def free_port():
-    """A rendezvous port whose meeting port is free as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = one.getsockname()[1]
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(ranks.address_of(f"127.0.0.1:{port}")),
-        ):
-            return port
-
-
 class Unit:
     """Nodes of one server, each with its gate, state folder and GPUs."""
 
     def __init__(self, folder, archive, k3, nnodes):
-        self.k3, self.nnodes, self.port = k3, nnodes, free_port()
+        self.k3, self.nnodes, self.port = k3, nnodes, several.free_port()
         self.nodes = []
         for rank in range(nnodes):
             (folder / f"rank-{rank}").mkdir()
@@ -202,7 +190,7 @@ class Proxy:
 
     def __init__(self, port, bytes_max):
         self.left, self.target = bytes_max, ranks.address_of(f"127.0.0.1:{port}")
-        self.port = free_port()
+        self.port = several.free_port()
         self.listener = socket.create_server(ranks.address_of(f"127.0.0.1:{self.port}"))
         self.opened = [self.listener]
         threading.Thread(target=self._accept, daemon=True).start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests import ports
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHIPPED = ROOT / "ops/prometheus"
@@ -83,7 +83,7 @@ def start_prometheus(programs: pathlib.Path, tmp_path: pathlib.Path) -> Iterator
                 job["static_configs"] = [{"targets": [jobs[job["job_name"]]]}]
             del config["alerting"]
             (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-            address = free_address()
+            address = f"127.0.0.1:{ports.free_port()}"
             command = [
                 str(programs / "prometheus"),
                 f"--config.file={tmp_path}/prometheus.yml",
@@ -127,13 +127,6 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             pytest.fail(f"waited {WAIT_S_MAX} s in vain until {what}")
         time.sleep(0.1)
-
-
-def free_address() -> str:
-    """A loopback address that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def _answers(url: str) -> bool:
