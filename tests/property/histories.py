@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
-from dataclasses import replace
 
 from smgate.domain import decisions, evolve, planner, rulings, state, whatif
 from smgate.log import codec, graph
@@ -68,9 +67,9 @@ def replays(history, now_us):
     stored = state.Fleet()
     for one in history:
         name, data = codec.name_of(one.event), codec.encode(one.event)
-        evolve.evolve(stored, replace(one, event=codec.decode(name, 1, data)))
+        evolve.evolve(stored, one._replace(event=codec.decode(name, 1, data)))
     assert stored == whole
-    turned = evolve.fold(replace(one, event=with_maps_turned(one.event)) for one in history)
+    turned = evolve.fold(one._replace(event=with_maps_turned(one.event)) for one in history)
     assert turned == whole
     plan = planner.plan(whole, now_us)
     assert planner.plan(turned, now_us) == plan

@@ -37,6 +37,6 @@ def test_a_decision_that_was_recorded_otherwise_is_found() -> None:
     ):
         index = next(i for i, one in enumerate(found) if isinstance(one.event, kind))
         forged = [*found]
-        forged[index] = replace(found[index], event=replace(found[index].event, **changes))
+        forged[index] = found[index]._replace(event=replace(found[index].event, **changes))
         with pytest.raises(AssertionError):
             histories.plans_again(forged)

@@ -17,7 +17,7 @@ MODULES = [
 TESTS = [path for path in MODULES if path.parts[0] == "tests" and path.name != "skips.py"]
 VALUES = [
     f"controller/smgate/domain/{name}.py"
-    for name in ("commands", "decisions", "events", "facts", "policy", "rulings", "values")
+    for name in ("commands", "decisions", "facts", "policy", "rulings", "values")
 ]
 PAGES = checks.files(".md")
 BINARY = {".png", ".gz", ".zip", ".pyz", ".ico", ".woff2", ".sqlite"}

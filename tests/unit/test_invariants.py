@@ -327,7 +327,7 @@ def test_a_decision_that_is_not_the_rules_own_is_seen(changes):
     fleet.launch("a")
     history = fleet.history
     index = next(i for i, r in enumerate(history) if isinstance(r.event, decisions.OverrideSet))
-    changed = replace(history[index], event=replace(history[index].event, **changes))
+    changed = history[index]._replace(event=replace(history[index].event, **changes))
     for last, violations in ((history[index], 0), (changed, 1)):
         watched = watch.Watch()
         watched.take([*history[:index], last])

@@ -33,6 +33,13 @@ def test_what_two_launches_have_in_common_is_there_once():
     assert all(mine.uuid is its.uuid for mine, its in zip(one.gpus, report.gpus, strict=True))
 
 
+def test_what_alike_servers_attest_is_one_event():
+    one, other = again(fleets.effective("marlin")), again(fleets.effective("marlin"))
+    assert one == fleets.effective("marlin")
+    assert one is other
+    assert again(fleets.effective("triton")) == fleets.effective("triton")
+
+
 def test_what_differs_stays_apart():
     usual = fleets.launch("a", 1)
     pinned = facts.LaunchPlanned(
@@ -53,10 +60,11 @@ def test_a_stream_of_distinct_builds_does_not_fill_the_memory():
             build=type(usual.build)(sglang_version=str(number)),
         )
         assert again(planned) == planned
-    assert len(sharing._kept) <= sharing.KEPT_MAX
+    assert all(len(kept) <= sharing.KEPT_MAX for kept in sharing._kept.values())
+    assert len(sharing._kept[type(usual.build)]) > 1
 
 
-@pytest.mark.parametrize("kind", sharing.SHARED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*sharing.SHARED, *sharing.WHOLE], ids=lambda kind: kind.__name__)
 def test_an_event_with_shared_parts_reads_like_any_other(kind):
     """As msgspec reads the class itself, with each field there, missing and of a wrong type."""
     name, plain = codec._NAME_OF[kind], msgspec.json.Decoder(kind)
@@ -64,7 +72,7 @@ def test_an_event_with_shared_parts_reads_like_any_other(kind):
     assert files
     for file in files:
         full = msgspec.json.decode(file.read_bytes())
-        for field in [None, *sharing.SHARED[kind]]:
+        for field in [None, *sharing.SHARED.get(kind, kind.__slots__)]:
             for change in ({}, {field: 7}, {field: None}):
                 data = {key: value for key, value in full.items() if key != field}
                 data |= change if field else {}

@@ -214,7 +214,7 @@ def test_trap_t17_the_order_of_a_map_changes_nothing(same_pins):
     fleet.rollout()
     fleet.launch("a", build=replace(made, artifact_pins=other))
     assert (fleet.told("a") == GRANTED) is same_pins
-    again = evolve.fold(replace(one, event=shuffled(one.event)) for one in fleet.history)
+    again = evolve.fold(one._replace(event=shuffled(one.event)) for one in fleet.history)
     assert given.planner.plan(again, fleet.now_us) == given.planner.plan(fleet.state, fleet.now_us)
 
 

@@ -1,7 +1,5 @@
 """Traps of pausing, halting, judging and superseding a rollout, each as a pair."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given as over, settings, strategies as st
 from tests import given
@@ -243,7 +241,7 @@ def test_trap_t23_the_same_outcomes_give_the_same_verdict_byte_for_byte(same):
     again = evolve.fold(fleet.history[:before])
     last = fleet.history[before]
     if not same:
-        last = replace(last, event=faulted(canaries[3]))
+        last = last._replace(event=faulted(canaries[3]))
     evolve.evolve(again, last)
     found = [e for e in until_judged(again, fleet.now_us) if isinstance(e, decisions.WaveJudged)]
     assert ([codec.encode(e) for e in found] == [codec.encode(e) for e in judged]) is same

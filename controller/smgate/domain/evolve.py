@@ -39,16 +39,15 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
         return fleet
     fleet.position = recorded.position
     fleet.now_us = max(fleet.now_us, recorded.at_us)
-    kind = type(recorded.event)
+    event, moves = recorded.event, fleet.moves
+    kind = type(event)
     fleet.events_total[kind.__name__] += 1
-    before, moves = touches.concerned(fleet, recorded), fleet.moves
+    before = touches.concerned(fleet, recorded)
     if fleet.open_changes:
         evolve_changes.watch(fleet, recorded)
-    _HANDLERS[kind](fleet, recorded, recorded.event)
-    after = before
-    if fleet.moves != moves or kind is CheckFinished:
-        after = touches.concerned(fleet, recorded)
-    touches.mark(fleet, recorded, before, after)
+    _HANDLERS[kind](fleet, recorded, event)
+    moved = fleet.moves != moves or kind is CheckFinished
+    touches.mark(fleet, recorded, before, touches.concerned(fleet, recorded) if moved else before)
     return fleet
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, Final
 
-from smgate.domain import evolve_checks, evolve_drains, exposure, keys, policy, readings, restoring
+from smgate.domain import (
+    evolve_checks,
+    evolve_drains,
+    evolve_launches,
+    exposure,
+    keys,
+    policy,
+    readings,
+    restoring,
+)
 from smgate.domain.events import Recorded
 from smgate.domain.evolve_nodes import node_of, reporter
 from smgate.domain.facts import (
@@ -25,91 +35,20 @@ from smgate.domain.facts import (
     OverrideApplied,
     WeightsSeen,
 )
-from smgate.domain.state import Fleet, Rank, Unit, UnitLaunch
+from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_nodes import Instance
-from smgate.domain.values import Gpu, Pair
+from smgate.domain.values import Pair
 
 Handler = Callable[[Fleet, Recorded, Any], None]
 
-
-def unit_of(fleet: Fleet, unit: str, position: int) -> Unit:
-    """A unit by id; created on first sight."""
-    found = fleet.units.get(unit)
-    if found is None:
-        found = fleet.units[unit] = Unit(id=unit, position=position)
-    return found
+PAIRS_KEPT: Final = 256
+"""Pairs that servers attest: a fleet knows a few."""
 
 
 def _node_reported(fleet: Fleet, recorded: Recorded, fact: NodeReported) -> None:
     node = reporter(fleet, recorded)
     node.reported = fact
-    _note_sms(fleet, fact.gpus)
-
-
-def _note_sms(fleet: Fleet, gpus: Iterable[Gpu]) -> None:
-    for gpu in gpus:
-        if gpu.sm is not None and fleet.gpu_sms.get(gpu.uuid) != gpu.sm:
-            fleet.gpu_sms[gpu.uuid] = gpu.sm
-            fleet.sms_noted += 1
-            if gpu.uuid in fleet.gpu_units:  # a rank may have been read without it
-                fleet.sms_read += 1
-
-
-def _launch_planned(fleet: Fleet, recorded: Recorded, fact: LaunchPlanned) -> None:
-    node = node_of(fleet, recorded)
-    _note_sms(fleet, fact.gpus)
-    rank = Rank(node=node.name, planned=fact, position=recorded.position)
-    unit = unit_of(
-        fleet, keys.unit_id(node.name, fact, tuple(g.uuid for g in fact.gpus)), recorded.position
-    )
-    unit.superseded = False
-    launch = unit.launch
-    if launch is None or fact.node_rank in launch.ranks or launch.nnodes != fact.nnodes:
-        launch = unit.launch = UnitLaunch(
-            nnodes=fact.nnodes,
-            opened_led_us=fleet.led_us(recorded.at_us),
-            opened_position=recorded.position,
-        )
-    launch.take(fact.node_rank, rank)
-    unit.known_ranks[fact.node_rank] = rank
-    for number in [n for n in unit.known_ranks if n >= fact.nnodes]:
-        del unit.known_ranks[number]
-    if fact.model is not None:
-        fleet.models[fact.model.digest] = fact.model
-    fleet.launch_units[fact.launch_id] = unit.id
-    fleet.moves += 1
-    _place(fleet, node.name, unit.id)
-    _claim_gpus(fleet, unit, rank.gpu_uuids)
-    evolve_checks.note_key(fleet, rank, recorded)
-
-
-def _place(fleet: Fleet, node: str, unit: str) -> None:
-    """The unit has a rank or a server on this node."""
-    units = fleet.node_units.setdefault(node, set())
-    if unit not in units:
-        units.add(unit)
-        fleet.moves += 1
-
-
-def _claim_gpus(fleet: Fleet, unit: Unit, uuids: tuple[str, ...]) -> None:
-    """A unit with no live instance gives way to a new launch on its GPUs."""
-    alone = frozenset((unit.id,))  # one for all of them: most GPUs are of one unit for ever
-    for uuid in uuids:
-        owners = fleet.gpu_units.get(uuid)
-        if owners == alone:
-            continue
-        fleet.moves += 1
-        if owners is None:
-            fleet.gpu_units[uuid] = alone
-            continue
-        gone = {name for name in owners - alone if not fleet.units[name].live_instances()}
-        for name in gone:
-            fleet.units[name].superseded = True
-        owners = fleet.gpu_units[uuid] = (owners - gone) | alone
-        if len(owners) > 1:
-            fleet.contested.add(uuid)
-        else:
-            fleet.contested.discard(uuid)
+    evolve_launches.note_sms(fleet, fact.gpus)
 
 
 def _check_finished(fleet: Fleet, recorded: Recorded, fact: CheckFinished) -> None:
@@ -119,11 +58,12 @@ def _check_finished(fleet: Fleet, recorded: Recorded, fact: CheckFinished) -> No
 def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -> None:
     node = reporter(fleet, recorded)
     name = (node.name, fact.instance_id)
+    full_name = f"{node.name}/{fact.instance_id}"
     unit_name = fleet.launch_units.get(fact.launch_id or "")
     if unit_name is None:
         unit_name = keys.unit_id(node.name, fact, fact.gpu_uuids)
-    unit = unit_of(fleet, unit_name, recorded.position)
-    _place(fleet, node.name, unit_name)
+    unit = evolve_launches.unit_of(fleet, unit_name, recorded.position)
+    evolve_launches.place(fleet, node.name, unit_name)
     instance = fleet.instances.get(name)
     launch_id = fact.launch_id or _launch_on(unit, node.name)
     restarted = instance is not None and (
@@ -135,7 +75,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
                 _count_failures(
                     fleet, unit, instance, recorded, times=fact.restarts - instance.restarts
                 )
-            _leave(fleet.units[instance.unit], f"{node.name}/{fact.instance_id}")
+            _leave(fleet.units[instance.unit], full_name)
         instance = Instance(
             node=node.name,
             id=fact.instance_id,
@@ -144,7 +84,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
             position=recorded.position,
         )
         fleet.instances[name] = instance
-        unit.instances[f"{node.name}/{fact.instance_id}"] = instance
+        unit.instances[full_name] = instance
         ended_before = False
     else:
         ended_before = not instance.live
@@ -164,7 +104,7 @@ def _instance_changed(fleet: Fleet, recorded: Recorded, fact: InstanceChanged) -
         _exited(fleet, unit, instance, fact, recorded)
     elif instance.live and instance.gpu_uuids:
         unit.superseded = False
-        _claim_gpus(fleet, unit, instance.gpu_uuids)
+        evolve_launches.claim_gpus(fleet, unit, instance.gpu_uuids)
     if instance.live:
         _end_earlier(unit, instance)
 
@@ -253,7 +193,7 @@ def _instance_named(fleet: Fleet, recorded: Recorded, instance_id: str) -> Insta
 
 def _effective_seen(fleet: Fleet, recorded: Recorded, fact: EffectiveSeen) -> None:
     instance = _instance_named(fleet, recorded, fact.instance_id)
-    instance.effective = Pair(runner=fact.runner, a2a=fact.a2a)
+    instance.effective = _pair(fact.runner, fact.a2a)
     instance.architecture = fact.architecture or instance.architecture
     instance.sglang_version = fact.sglang_version or instance.sglang_version
     if fact.mxfp4 is not None:
@@ -262,6 +202,11 @@ def _effective_seen(fleet: Fleet, recorded: Recorded, fact: EffectiveSeen) -> No
     if readings.is_fallback(fleet, instance) and instance.fallback is None:
         phase = "imminent" if instance.state == "starting" else "active"
         _note_fallback(fleet, instance, phase, recorded.position)
+
+
+@functools.lru_cache(maxsize=PAIRS_KEPT)
+def _pair(runner: str, a2a: str) -> Pair:
+    return Pair(runner=runner, a2a=a2a)
 
 
 def _note_fallback(
@@ -371,7 +316,7 @@ def _directive_held(fleet: Fleet, recorded: Recorded, fact: DirectiveHeld) -> No
 
 HANDLERS: dict[type, Handler] = {
     NodeReported: _node_reported,
-    LaunchPlanned: _launch_planned,
+    LaunchPlanned: evolve_launches.take_launch,
     CheckFinished: _check_finished,
     InstanceChanged: _instance_changed,
     EffectiveSeen: _effective_seen,

@@ -17,7 +17,7 @@ from smgate.domain import (
     windows,
 )
 from smgate.domain.events import Recorded
-from smgate.domain.evolve_facts import unit_of
+from smgate.domain.evolve_launches import unit_of
 from smgate.domain.state import IN_SERVICE, Fleet, Grant
 from smgate.domain.state_nodes import Node
 from smgate.domain.state_rollouts import Phase, Rollout

@@ -18,6 +18,8 @@ from smgate.domain.values import Build, Layout
 KEY_HEX_DIGITS = 16
 KEYS_KEPT = 4_096
 """Kernel keys remembered: every launch and every check has one, and few are distinct."""
+GPU_SETS_KEPT = 16_384
+"""GPU sets remembered: what a node says names its GPUs again and again."""
 
 
 def canonical_digest(value: object) -> str:
@@ -108,6 +110,7 @@ def _hashed(  # noqa: PLR0913  all that a kernel result depends on
     )
 
 
+@functools.lru_cache(maxsize=GPU_SETS_KEPT)
 def gpu_set(uuids: tuple[str, ...]) -> tuple[str, ...]:
     """A GPU set in its one order."""
     return tuple(sorted(set(uuids)))
@@ -124,5 +127,10 @@ def unit_id(node: str, planned: LaunchPlanned | InstanceChanged, uuids: tuple[st
         name = planned.unit_name or planned.workload or planned.rendezvous
         if name is not None:
             return name
+    return f"{node}:{_gpus_digest(uuids)}"
+
+
+@functools.lru_cache(maxsize=GPU_SETS_KEPT)
+def _gpus_digest(uuids: tuple[str, ...]) -> str:
     gpus = gpu_set(uuids)
-    return f"{node}:{canonical_digest(list(gpus))[:8] if gpus else 'nogpu'}"
+    return canonical_digest(list(gpus))[:8] if gpus else "nogpu"

@@ -15,6 +15,8 @@ from smgate.domain.values import TARGET_A2A, Build, GivenFor, Model
 
 VERSIONS_KEPT: Final = 1024
 """Version texts whose form is remembered: every unit has one, and few are distinct."""
+GIVEN_KEPT: Final = 4_096
+"""What decisions are made for, remembered: of every rank, and few are distinct."""
 
 
 def mxfp4_layout(model: Model) -> upstream.MxfpLayout:
@@ -147,20 +149,24 @@ def instance_sm(fleet: Fleet, instance: Instance) -> str | None:
     node = fleet.nodes.get(instance.node)
     if not uuids and node is not None and node.reported is not None:
         uuids = tuple(g.uuid for g in node.reported.gpus)
-    sms = {sm for sm in (fleet.sm_of(u) for u in uuids) if sm is not None}
+    sms = set(map(fleet.gpu_sms.get, uuids)) - {None}
     return sms.pop() if len(sms) == 1 else None
 
 
 def given_for(fleet: Fleet, rank: Rank) -> GivenFor:
     """What a decision for this rank is made for."""
     model = fleet.model_of(rank.planned)
-    return GivenFor(
-        architecture=model.architecture if model else None,
-        model_digest=model.digest if model else None,
-        a2a=rank_a2a(rank),
-        sm=rank_sm(fleet, rank),
-        kernel_key=rank_key(fleet, rank),
+    architecture, digest = (model.architecture, model.digest) if model else (None, None)
+    return _given_for(
+        architecture, digest, rank_a2a(rank), rank_sm(fleet, rank), rank_key(fleet, rank)
     )
+
+
+@functools.lru_cache(maxsize=GIVEN_KEPT)
+def _given_for(
+    architecture: str | None, digest: str | None, a2a: str, sm: str | None, key: str | None
+) -> GivenFor:
+    return GivenFor(architecture=architecture, model_digest=digest, a2a=a2a, sm=sm, kernel_key=key)
 
 
 def is_fallback(fleet: Fleet, instance: Instance) -> bool:

@@ -52,13 +52,14 @@ class Rank:
     kind: object | None = field(default=None, compare=False, repr=False)
     """Of `Fleet.kinds`, as long as `Fleet.sms_read` is `sms_read`."""
     gpu_uuids: GpuSet = ()
-    """The visible GPUs in their one order."""
+    """The visible GPUs in their one order. Who passes it knows it of an earlier launch on them."""
     sms: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
     """What `readings.rank_sms` found, as long as `Fleet.sms_read` is `sms_read`."""
     sms_read: int = field(default=-1, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.gpu_uuids = tuple(sorted(gpu.uuid for gpu in self.planned.gpus))
+        if not self.gpu_uuids:
+            self.gpu_uuids = tuple(sorted([gpu.uuid for gpu in self.planned.gpus]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class UnitLaunch:
     def take(self, number: int, rank: Rank) -> None:
         """A rank of this launch has reported."""
         self.ranks[number] = rank
-        self.launch_ids = tuple(self.ranks[one].planned.launch_id for one in sorted(self.ranks))
+        self.launch_ids = tuple([self.ranks[one].planned.launch_id for one in sorted(self.ranks)])
 
     @property
     def complete(self) -> bool:
@@ -248,7 +249,7 @@ class Fleet:
     guard: Guard = field(default_factory=Guard)
     inventory: Inventory = field(default_factory=Inventory)
     units: dict[str, Unit] = field(default_factory=dict)
-    node_units: dict[str, set[str]] = field(default_factory=dict)
+    node_units: dict[str, frozenset[str]] = field(default_factory=dict)
     """Units that have or had a rank or a server on a node."""
     sms_read: int = field(default=0, compare=False)
     """Raised whenever the SM of a GPU that a unit holds is read anew and differs."""

@@ -6,7 +6,7 @@ More than needed is harmless; a property test holds that it is never less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from itertools import takewhile
 from typing import Any, Final, get_args
 
@@ -49,7 +49,11 @@ OF_NOBODY = (
 )
 
 
-def concerned(fleet: Fleet, recorded: Recorded) -> set[str] | None:
+Units = Set[str]
+NOBODY: Final[frozenset[str]] = frozenset()
+
+
+def concerned(fleet: Fleet, recorded: Recorded) -> Units | None:
     """The units an event concerns as things stand; None for all of them."""
     find = _CONCERNED.get(type(recorded.event))
     return None if find is None else find(fleet, recorded, recorded.event)
@@ -71,34 +75,51 @@ def _of_launch(fleet: Fleet, launch_id: str) -> set[str]:
     return set() if unit is None else {unit}
 
 
-def _check(fleet: Fleet, recorded: Recorded, fact: facts.CheckFinished) -> set[str] | None:
+def _check(fleet: Fleet, recorded: Recorded, fact: facts.CheckFinished) -> Units | None:
     """A baseline's check may make count what was held on nodes all over the fleet."""
     proves = fact.probe_version in fleet.unproven_probes and proof.is_baseline(fleet, fact.sm)
     return None if proves else _fact(fleet, recorded, fact)
 
 
-def _launch(fleet: Fleet, recorded: Recorded, fact: facts.LaunchPlanned) -> set[str] | None:
+def _launch(fleet: Fleet, recorded: Recorded, fact: facts.LaunchPlanned) -> Units | None:
     """A model read anew counts for every launch that could not read it."""
     model = fact.model
-    new_reading = model is not None and fleet.models.get(model.digest) != model
-    return None if new_reading else _fact(fleet, recorded, fact)
+    if model is not None:
+        before = fleet.models.get(model.digest)
+        if before is not model and before != model:
+            return None
+    return _fact(fleet, recorded, fact)
 
 
-def _fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
-    """Everything on the fact's node or of its launch, and whoever else holds a GPU of those."""
-    found = set(fleet.node_units.get(recorded.actor.removeprefix("node:"), ()))
-    kind = type(fact)
-    if kind in _OF_ONE_LAUNCH:
+def _held_by(fleet: Fleet, recorded: Recorded, fact: facts.DirectiveHeld) -> Units:
+    """Also the units that it names."""
+    named = {held.unit for held in fact.units if held.unit in fleet.units}
+    return _fact(fleet, recorded, fact, frozenset(named))
+
+
+def _fact(
+    fleet: Fleet, recorded: Recorded, fact: facts.Fact, named: frozenset[str] = NOBODY
+) -> Units:
+    """Everything on the fact's node or of its launch, and whoever else holds a GPU of those.
+
+    Nearly always that is one unit whichever way it is found, so sets are compared, not made.
+    """
+    found = fleet.node_units.get(recorded.actor.removeprefix("node:"), NOBODY)
+    if named:
+        found |= named
+    of_launch, names_gpus = _SAYS[type(fact)]
+    if of_launch:
         unit = fleet.launch_units.get(fact.launch_id or "")  # type: ignore[union-attr]
-        if unit is not None:
-            found.add(unit)
-    names_gpus = _GPUS.get(kind)
+        if unit is not None and unit not in found:
+            found |= {unit}
     if names_gpus is not None:
-        # Most GPUs of a fact have the same owners, and these are one set.
-        for owners in set(map(fleet.gpu_units.get, names_gpus(fact))):
-            found |= owners or frozenset()
-    if kind is facts.DirectiveHeld:
-        found |= {held.unit for held in fact.units if held.unit in fleet.units}  # type: ignore[union-attr]
+        seen = None
+        for uuid in names_gpus(fact):
+            owners = fleet.gpu_units.get(uuid)
+            # Most GPUs of a fact have the same owners, and these are one set.
+            if owners is not None and owners is not seen:
+                found |= owners
+                seen = owners
     if fleet.contested:
         for name in tuple(found):
             for uuid in fleet.contested.intersection(_held(fleet.units[name])):
@@ -106,9 +127,6 @@ def _fact(fleet: Fleet, recorded: Recorded, fact: facts.Fact) -> set[str]:
     return found
 
 
-_OF_ONE_LAUNCH: Final = frozenset(
-    one for one in get_args(facts.Fact) if "launch_id" in one.__slots__
-)
 _GPUS: Final[dict[type, Callable[[Any], Iterable[str]]]] = {
     facts.NodeReported: lambda fact: [gpu.uuid for gpu in fact.gpus],
     facts.LaunchPlanned: lambda fact: [gpu.uuid for gpu in fact.gpus],
@@ -117,6 +135,8 @@ _GPUS: Final[dict[type, Callable[[Any], Iterable[str]]]] = {
     facts.GpuFaultSeen: lambda fact: (fact.gpu_uuid,),
 }
 """The GPUs that a fact names; a test holds that no fact that has any is missing."""
+_SAYS: Final = {one: ("launch_id" in one.__slots__, _GPUS.get(one)) for one in get_args(facts.Fact)}
+"""Of each fact: whether it is of one launch, and its GPUs."""
 
 
 def _held(unit: Unit) -> Iterator[str]:
@@ -127,12 +147,13 @@ def _held(unit: Unit) -> Iterator[str]:
         yield from instance.gpu_uuids
 
 
-_Find = Callable[[Fleet, Recorded, Any], set[str] | None]
+_Find = Callable[[Fleet, Recorded, Any], Units | None]
 
 _CONCERNED: Final[dict[type, _Find]] = {
     **dict.fromkeys(get_args(facts.Fact), _fact),
     facts.CheckFinished: _check,
     facts.LaunchPlanned: _launch,
+    facts.DirectiveHeld: _held_by,
     **dict.fromkeys(get_args(OF_A_UNIT), lambda _fleet, _recorded, event: {event.unit}),
     **dict.fromkeys(get_args(OF_ITS_GPUS), lambda fleet, _, event: _of_gpus(fleet, event)),
     **dict.fromkeys(
@@ -153,33 +174,37 @@ _CONCERNED: Final[dict[type, _Find]] = {
 }
 """What is not here concerns all units."""
 
-_NODES: Final[dict[type, Callable[[Recorded, Any], Iterable[str]]]] = {
-    **dict.fromkeys(
-        get_args(facts.Fact), lambda recorded, _fact: (recorded.actor.removeprefix("node:"),)
-    ),
-    **dict.fromkeys(get_args(OF_A_NODE), lambda _recorded, event: (event.node,)),
-    **dict.fromkeys(get_args(OUTAGE), lambda _recorded, event: event.nodes),
+_NODES: Final[dict[type, Callable[[Any], Iterable[str]]]] = {
+    **dict.fromkeys(get_args(OF_A_NODE), lambda event: (event.node,)),
+    **dict.fromkeys(get_args(OUTAGE), lambda event: event.nodes),
 }
-"""The nodes that an event is about."""
+"""The nodes that an event is about; a fact is about the one that sent it."""
+_CHECKS: Final = frozenset(get_args(OF_CHECKS))
 
 
-def mark(fleet: Fleet, recorded: Recorded, before: set[str] | None, after: set[str] | None) -> None:
+def mark(fleet: Fleet, recorded: Recorded, before: Units | None, after: Units | None) -> None:
     """Note in the state what an event concerned."""
-    event = recorded.event
-    find_nodes = _NODES.get(type(event))
-    if find_nodes is not None:
-        for node in find_nodes(recorded, event):
-            fleet.touched_nodes.pop(node, None)
-            fleet.touched_nodes[node] = fleet.position
-    if isinstance(event, OF_CHECKS):
-        fleet.checks_position = fleet.position
+    event, position = recorded.event, recorded.position
+    kind = type(event)
+    if kind in _SAYS:
+        _last(fleet.touched_nodes, recorded.actor.removeprefix("node:"), position)
+    elif kind in _NODES:
+        for node in _NODES[kind](event):
+            _last(fleet.touched_nodes, node, position)
+    if kind in _CHECKS:
+        fleet.checks_position = position
     if before is None or after is None:
-        fleet.world_position = fleet.position
+        fleet.world_position = position
         return
     both = before if before is after else before | after
     for unit in sorted(both) if len(both) > 1 else both:
-        fleet.touched.pop(unit, None)  # the most recent stand last
-        fleet.touched[unit] = fleet.position
+        _last(fleet.touched, unit, position)
+
+
+def _last(touched: dict[str, int], name: str, position: int) -> None:
+    """The most recent stand last."""
+    touched.pop(name, None)
+    touched[name] = position
 
 
 def since(fleet: Fleet, position: int) -> list[str] | None:

@@ -78,7 +78,7 @@ class Course:
         """One event, at the end of this course."""
         self.reach(recorded.at_us)
         fleet, before = self.fleet, self.fleet.position
-        evolve.evolve(fleet, replace(recorded, position=before + 1))
+        evolve.evolve(fleet, recorded._replace(position=before + 1))
         if isinstance(recorded.event, rulings.GatePublished):
             self._look(fleet.units)  # another target may be another exposure for each
         else:
@@ -177,7 +177,7 @@ def compare(
             samples.append(_sample(real, tried, next_us))
             next_us += step_us
         last_us = recorded.at_us
-        answer = replace(recorded, event=_here(real.fleet, tried.fleet, recorded.event))
+        answer = recorded._replace(event=_here(real.fleet, tried.fleet, recorded.event))
         real.take(recorded)
         if bad_us is None and _bad(recorded.event):
             bad_us = recorded.at_us

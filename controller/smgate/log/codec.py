@@ -7,7 +7,7 @@ stored is never rewritten: an older version of an event is brought up when it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -193,14 +193,18 @@ def decode(name: str, schema_version: int, data: bytes) -> Event:
 
 def recorded(record: StoredRecord) -> Recorded:
     """A stored record as the domain sees it."""
-    return Recorded(
-        position=record.position,
-        at_us=record.recorded_at_us,
-        occurred_at_us=record.occurred_at_us,
-        stream=record.stream,
-        version=record.version,
-        actor=record.actor,
-        event=decode(record.type, record.schema_version, record.data)
-        if record.data
-        else redaction.ERASED,
-    )
+    return page((record,))[0]
+
+
+def page(records: Iterable[StoredRecord]) -> list[Recorded]:
+    """Stored records as the domain sees them, in their order.
+
+    Raises:
+        UnknownEventError: as `decode`, of the first that cannot be read.
+    """
+    read, erased = _READER.decode, redaction.ERASED
+    found = []
+    for position, stream, version, name, form, occurred_at_us, at_us, actor, _, data, _ in records:
+        event = read(name, form, data) if data else erased
+        found.append(Recorded(position, at_us, occurred_at_us, stream, version, actor, event))
+    return found

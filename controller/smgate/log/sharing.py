@@ -19,23 +19,27 @@ from smgate.domain import decisions, facts
 from smgate.domain.values import Gpu
 
 KEPT_MAX: Final = 16_384
-"""Distinct parts kept; a node that reports another build at every turn cannot fill the memory."""
+"""Distinct parts of one type kept; a node with another build at every turn cannot fill the memory."""
 
 SHARED: Final[dict[type, tuple[str, ...]]] = {
     facts.NodeReported: ("gpus",),
     facts.LaunchPlanned: ("gpus", "build", "layout", "model", "model_digest"),
     facts.CheckFinished: ("gpu_uuids", "build", "layout"),
     facts.InstanceChanged: ("gpu_uuids", "instance_id"),
-    facts.EffectiveSeen: ("runner", "a2a", "architecture", "sglang_version"),
     facts.OverrideApplied: ("value", "code"),
     decisions.OverrideSet: ("value", "code", "sentence", "also", "given_for", "rules_version"),
     decisions.Granted: ("kernel_keys",),
 }
 """The fields whose values come again. Literals are not among them: msgspec has one of each."""
 
-_kept: dict[tuple[str, bytes], Any] = {}
+WHOLE: Final = frozenset({facts.EffectiveSeen})
+"""Events that name no launch: servers that are alike say the very same."""
 
-_put: Final = object.__setattr__
+_kept: dict[Any, dict[bytes, Any]] = {}
+"""By its type, what was read, by its bytes."""
+
+_TEXTS: Final = (str, str | None)
+"""Interned once they are read: that takes less time than to look for their bytes."""
 
 
 def decoder(kind: type) -> Callable[[bytes], Any]:
@@ -43,28 +47,62 @@ def decoder(kind: type) -> Callable[[bytes], Any]:
 
     Raises msgspec.DecodeError as msgspec's own decoder of the class does.
     """
+    if kind in WHOLE:
+        return _whole(kind)
     names = SHARED.get(kind)
     if names is None:
         return msgspec.json.Decoder(kind).decode
     hints = typing.get_type_hints(kind)
-    read: Callable[[bytes], Any] = msgspec.json.Decoder(_unread(kind, hints, names)).decode
-    parts: list[tuple[str, Callable[[Any], Any], Callable[[bytes], Any]]] = [
-        (name, getattr(kind, name).__get__, msgspec.json.Decoder(hints[name]).decode)
-        for name in names
+    texts = [_slot(kind, name) for name in names if hints[name] in _TEXTS]
+    large = tuple(name for name in names if hints[name] not in _TEXTS)
+    parts = [
+        (*_slot(kind, name), _of(hints[name]), msgspec.json.Decoder(hints[name]).decode)
+        for name in large
     ]
+    unread = _unread(kind, hints, large) if large else kind
+    read: Callable[[bytes], Any] = msgspec.json.Decoder(unread).decode
 
     def decode(data: bytes) -> Any:  # noqa: ANN401  any event
         made = read(data)
-        # The same slots in the same order, so it can become what it stands for, unlike a copy at
-        # no cost: constructing a frozen class in Python takes longer than all of the decoding.
-        _put(made, "__class__", kind)
-        for name, get, read_part in parts:
+        if parts:
+            # The same slots in the same order, so it can become what it stands for, unlike a copy
+            # at little cost: constructing a frozen class in Python takes longer than decoding it.
+            _put(made, "__class__", kind)
+        for get, put, kept, read_part in parts:
             raw = get(made)
             if type(raw) is msgspec.Raw:  # Else it is the default: the field was not written.
-                key = (name, bytes(raw))
-                found = _kept.get(key, _kept)
-                _put(made, name, _keep(key, read_part(key[1])) if found is _kept else found)
+                key = bytes(raw)
+                found = kept.get(key, kept)
+                put(made, _keep(kept, key, read_part(key)) if found is kept else found)
+        for get, put in texts:
+            text = get(made)
+            if text is not None:
+                put(made, sys.intern(text))
         return made
+
+    return decode
+
+
+_put: Final = object.__setattr__
+
+
+def _slot(kind: type, name: str) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
+    """Reads and writes a field of a frozen class."""
+    member = getattr(kind, name)
+    return member.__get__, member.__set__
+
+
+def _of(hint: Any) -> dict[bytes, Any]:  # noqa: ANN401  any type
+    return _kept.setdefault(hint, {})
+
+
+def _whole(kind: type) -> Callable[[bytes], Any]:
+    kept = _of(kind)
+    read: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+
+    def decode(data: bytes) -> Any:  # noqa: ANN401  any event
+        found = kept.get(data)
+        return _keep(kept, data, read(data)) if found is None else found
 
     return decode
 
@@ -85,17 +123,15 @@ def _unread(kind: type, hints: dict[str, Any], names: tuple[str, ...]) -> type:
     return dataclasses.make_dataclass(kind.__name__, fields, frozen=True, slots=True, kw_only=True)
 
 
-def _keep(key: tuple[str, bytes], value: Any) -> Any:  # noqa: ANN401  whatever it is
-    if len(_kept) >= KEPT_MAX:
-        _kept.clear()
-    _kept[key] = _interned(value)
-    return _kept[key]
+def _keep(kept: dict[bytes, Any], key: bytes, value: Any) -> Any:  # noqa: ANN401  whatever it is
+    if len(kept) >= KEPT_MAX:
+        kept.clear()
+    kept[key] = found = _interned(value)
+    return found
 
 
 def _interned(value: Any) -> Any:  # noqa: ANN401  as `_keep`
     """The names of GPUs are in many parts; `intern` keeps one of each as long as it is used."""
-    if isinstance(value, str):
-        return sys.intern(value)
     if not isinstance(value, tuple):
         return value
     for gpu in value:

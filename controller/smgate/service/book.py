@@ -18,6 +18,20 @@ EVERY_NODE: Final = "*"
 """The topic of a change that concerns all nodes."""
 
 
+_TOLD: Final = frozenset(
+    {
+        decisions.OverrideSet,
+        decisions.DrainOrdered,
+        decisions.DrainFinished,
+        decisions.DrainFailed,
+        decisions.SelfTestWanted,
+        rulings.GateModeSet,
+        rulings.GatePublished,
+    }
+)
+"""All other events, which is nearly all there are, concern nobody who waits."""
+
+
 def node_topic(node: str) -> str:
     """What a waiting node listens to."""
     return f"node/{node}"
@@ -65,6 +79,8 @@ class Book:
     def take(self, fleet: Fleet, recorded: Recorded) -> set[str]:
         """Take in one event that `fleet` already holds; the topics whose listeners it concerns."""
         event = recorded.event
+        if type(event) not in _TOLD:
+            return set()
         if isinstance(event, decisions.OverrideSet):
             return self._override(fleet, event, recorded.position)
         if isinstance(event, decisions.DrainOrdered):
@@ -73,11 +89,9 @@ class Book:
             return self._end_order(event.unit, recorded.position)
         if isinstance(event, decisions.SelfTestWanted):
             return {launch_topic(event.launch_id)}
-        if isinstance(event, rulings.GateModeSet | rulings.GatePublished):
-            self.modes_position = recorded.position
-            self.modes = _modes(fleet)
-            return {EVERY_NODE}
-        return set()
+        self.modes_position = recorded.position
+        self.modes = _modes(fleet)
+        return {EVERY_NODE}
 
     def _override(self, fleet: Fleet, event: decisions.OverrideSet, position: int) -> set[str]:
         topics = {launch_topic(launch_id) for launch_id in event.launch_ids}

@@ -155,8 +155,7 @@ class Folder:
             raise port.LogUnavailableError(
                 "corrupt", f"the head is at {through} but no record follows {self._fleet.position}"
             )
-        for record in records:
-            recorded = codec.recorded(record)
+        for recorded in codec.page(records):
             evolve.evolve(self._fleet, recorded)
             topics |= self._book.take(self._fleet, recorded)
         return topics
@@ -196,9 +195,11 @@ def folded_at(
     """
     floor = store.head().floor_position
     if position < floor:
-        return _on(snapshots.Folded(), store if past is None else past, position)
-    found = snapshots.load(store, through=position, least=floor) if position >= COLD else None
-    return _on(found or openings.begin(store, floor) or snapshots.Folded(), store, position)
+        with _uncollected(stays=False):
+            return _on(snapshots.Folded(), store if past is None else past, position)
+    with _uncollected(stays=False):
+        found = snapshots.load(store, through=position, least=floor) if position >= COLD else None
+        return _on(found or openings.begin(store, floor) or snapshots.Folded(), store, position)
 
 
 def _on(folded: snapshots.Folded, log: archived.Log, position: int) -> snapshots.Folded:
@@ -208,8 +209,7 @@ def _on(folded: snapshots.Folded, log: archived.Log, position: int) -> snapshots
         records = log.read(after=fleet.position, limit=limit)
         if not records:
             break
-        for record in records:
-            recorded = codec.recorded(record)
+        for recorded in codec.page(records):
             evolve.evolve(fleet, recorded)
             pages.take(fleet, recorded)
     return folded

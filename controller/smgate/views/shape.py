@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any
+import functools
+from typing import Any, Final
 
 Row = dict[str, Any]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  its text is what is wanted
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+INSTANTS_KEPT: Final = 4_096
+"""Instants whose text is remembered: what was reported or decided together is shown together."""
 
 
+@functools.lru_cache(maxsize=INSTANTS_KEPT)
 def iso(at_us: int | None) -> str | None:
     """An instant as ISO-8601 UTC with microseconds; None stays None."""
     if at_us is None:
         return None
     moment = _EPOCH + datetime.timedelta(microseconds=at_us)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds") + "Z"
 
 
 def plain(value: object) -> Any:  # noqa: ANN401  JSON
     """A frozen dataclass of the domain as JSON would have it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    kind: Any = type(value)  # mypy calls no class hashable
+    if kind in _PLAIN:
+        return value
+    if names := _fields(kind):
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -30,3 +38,11 @@ def plain(value: object) -> Any:  # noqa: ANN401  JSON
     if isinstance(value, set | frozenset):
         return sorted(plain(item) for item in value)
     return value
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """Of a class of the domain; none of any other."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple(one.name for one in dataclasses.fields(kind))
