@@ -38,6 +38,11 @@ def history() -> list[port.NewRecord]:
     fleet.granted("a", "b", bake_s=10)
     fleet.serves("c")
     fleet.check("b", outcome="failed")
+    return as_records(fleet)
+
+
+def as_records(fleet: given.Fleet) -> list[port.NewRecord]:
+    """What happened to a fleet, to be appended."""
     return [
         port.NewRecord(
             stream=one.stream,

@@ -79,7 +79,7 @@ def told(url: str) -> Iterator[None]:
             "The database cannot be used.",
             code="database_unavailable",
             exit_code=exit_codes.UNREACHABLE,
-            cause=str(error),
+            cause=f"{error} ({database.normalize(url).set(query={}).render_as_string()})",
             hint=error.next_step,
         ) from error
     except refusal.RefusedError as error:

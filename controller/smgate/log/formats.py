@@ -47,8 +47,8 @@ class NotFinalizedError(port.LogError):
 
     code = "not_finalized"
     next_step: Final = (
-        "Once you will not go back to the release before, run `smgate db finalize` and start the "
-        "controllers again."
+        "Once you will not go back to the release before, run `smgate db finalize --database URL` with "
+        "the controllers' database, and start the controllers again."
     )
 
     def __init__(self, form: Form) -> None:

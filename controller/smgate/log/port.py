@@ -263,8 +263,8 @@ class LogOverloadedError(LogError):
 
 
 _NEXT_STEPS: Final = {
-    "connection": "Check the URL, the server and how many connections it allows; for a new SQLite "
-    "file, run `smgate db upgrade`.",
+    "connection": "Check the URL (--database, SMGATE_DATABASE_URL), the server and how many connections "
+    "it allows; for a new SQLite file, run `smgate db upgrade`.",
     "timeout": "Try again; if it stays so, look for long transactions in the database.",
     "busy": "Try again; if it stays so, look for another process that holds the database.",
     "disk_full": "Make room where the database lies; what was acknowledged is safe.",
