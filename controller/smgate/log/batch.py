@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from smgate.log import chain, formats, port
 
@@ -18,8 +17,7 @@ Key = tuple[str, int]
 """Stream and version: what makes a record that one and no other."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What one caller asked to append: its records as given, and those of distinct keys, hashed."""
 
     given: Sequence[port.NewRecord]
@@ -101,9 +99,13 @@ def _check(record: port.NewRecord) -> None:
 
 def _gapless_begins(keys: Mapping[Key, object]) -> dict[str, int]:
     """The lowest version of every stream; raises GapError where another does not follow one."""
-    begins = [(stream, version) for stream, version in keys if (stream, version - 1) not in keys]
-    lowest = lowest_versions(begins)
-    for stream, version in begins:
-        if version != lowest[stream]:
-            raise port.GapError(stream, version)
+    lowest = dict(list(keys))
+    if len(lowest) < len(keys):
+        begins = [
+            (stream, version) for stream, version in keys if (stream, version - 1) not in keys
+        ]
+        lowest = lowest_versions(begins)
+        for stream, version in begins:
+            if version != lowest[stream]:
+                raise port.GapError(stream, version)
     return lowest

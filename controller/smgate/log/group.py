@@ -6,8 +6,8 @@ those before them add. One that is refused adds nothing and stops no other.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
 
 from smgate.log import batch, port
 
@@ -18,19 +18,17 @@ Standing = dict[batch.Key, tuple[int, bytes | None]]
 """Position and leaf of records that stand in the log; 0 and None of those that the archive has."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Clash:
+class _Clash(NamedTuple):
     """A conflict with a record that another caller adds to this very batch."""
 
     key: batch.Key
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Accepted:
-    """What of a caller's records this batch writes: `count` of them, from `offset` on."""
+class _Accepted(NamedTuple):
+    """What of a caller's records this batch writes: `records` of them, from `offset` on."""
 
     offset: int
-    count: int
+    records: int
 
 
 class Group:
@@ -63,7 +61,7 @@ class Group:
             if gap is not None:
                 return gap
         offset = len(self.records)
-        self._offsets.update(zip(leaves, range(offset, offset + len(leaves)), strict=True))
+        self._offsets.update(zip(leaves, itertools.count(offset), strict=False))
         self.records += records
         self.leaves += leaves.values()
         return _Accepted(offset, len(records))
@@ -95,16 +93,17 @@ class Group:
 
     def _follow(self, begins: Mapping[str, int]) -> port.GapError | None:
         """Note the predecessors of what streams begin with; the error if one is known to miss."""
-        needed = []
-        for stream, version in begins.items():
-            before = (stream, version - 1)
-            if version == 1 or before in self._offsets:
-                continue
-            if self._standing is None:
-                needed.append(before)
-            elif before not in self._standing:
-                return port.GapError(stream, version)
-        self.needed += needed
+        needed = [
+            (stream, version - 1)
+            for stream, version in begins.items()
+            if version > 1 and (stream, version - 1) not in self._offsets
+        ]
+        if self._standing is None:
+            self.needed += needed
+            return None
+        for before in needed:
+            if before not in self._standing:
+                return port.GapError(before[0], before[1] + 1)
         return None
 
     def answers(self, head: port.Head, *, first: int) -> list[port.Appended | port.LogError]:
@@ -126,11 +125,11 @@ class Group:
         if isinstance(settled, _Clash):
             return port.ConflictError(*settled.key, first + self._offsets[settled.key])
         begin = first + settled.offset
-        if settled.count == len(one.given):
-            positions = tuple(range(begin, begin + settled.count))
+        if settled.records == len(one.given):
+            positions = tuple(range(begin, begin + settled.records))
             return port.Appended(positions=positions, already=(), head=head)
         places = {key: self._place(key, first) for key in one.leaves}
-        end = begin + settled.count
+        end = begin + settled.records
         return port.Appended(
             positions=tuple(places[record.stream, record.version] for record in one.given),
             already=tuple(sorted(at for at in places.values() if not begin <= at < end)),

@@ -90,8 +90,7 @@ class Head:
     """What stands at or below is the archive's. An append is fenced by it, as by the epoch."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class Appended(NamedTuple):
     """The answer to an append: where every record stands, new or not."""
 
     positions: tuple[int, ...]

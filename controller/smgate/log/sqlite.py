@@ -23,12 +23,12 @@ _HEAD = (
     "SELECT position, chain, epoch, holder, incarnation, recorded_at_us, floor_position "
     "FROM log_head"
 )
-# First the fields of port.NewRecord, in their order.
 _INSERT_EVENTS = (
-    "INSERT INTO log_event (stream, version, type, schema_version, occurred_at_us, actor, data, "
-    "counter_actor, position, leaf, recorded_at_us) VALUES {}"
+    "INSERT INTO log_event (stream, version, type, schema_version, occurred_at_us, actor, "
+    "recorded_at_us, position, data, leaf, counter_actor) VALUES {}"
 )
-_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)"
+_ROW_OF_TWO = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 ROWS_MAX: Final = 64
 """Rows, or keys, of one statement. A row each would let go of the interpreter once a row."""
 _INSERT_BATCH = (
@@ -92,14 +92,9 @@ class SqliteStore(sql.SqlStore):
             recorded_at_us=recorded_at_us,
             tail=chain.tail(count=count, root=root, writer=writer),
         )
-        rows = [
-            (*record, position, leaf, recorded_at_us)
-            for position, record, leaf in zip(
-                range(first, first + count), settled.records, settled.leaves, strict=True
-            )
-        ]
+        form, rows = _rows(settled, first=first, recorded_at_us=recorded_at_us)
         for some in _parts(rows):
-            connection.execute(_repeated(_INSERT_EVENTS, _ROW, len(some)), _flat(some))
+            connection.execute(_repeated(_INSERT_EVENTS, form, len(some)), _flat(some))
         connection.execute(_INSERT_BATCH, (first, count, root, linked, recorded_at_us, writer))
         connection.execute(_UPDATE_HEAD, (first + count - 1, linked, recorded_at_us))
         return port.Head(
@@ -125,6 +120,26 @@ class SqliteStore(sql.SqlStore):
     def _now_us(self, connection: sa.Connection) -> int:
         del connection  # SQLite has no server, so the process's clock is the database's.
         return self._clock_us()
+
+
+def _rows(
+    settled: group.Group, *, first: int, recorded_at_us: int
+) -> tuple[str, list[tuple[object, ...]]]:
+    """The form of a row, and the rows.
+
+    The driver asks of every bytes and None whether there is an adapter for it, which takes longer
+    than binding it: so a bytearray, and a NULL that is written out.
+    """
+    rows: list[tuple[object, ...]] = [
+        (*record[:6], recorded_at_us, position, bytearray(record.data), bytearray(leaf))
+        for position, record, leaf in zip(
+            itertools.count(first), settled.records, settled.leaves, strict=False
+        )
+    ]
+    counter_actors = [record.counter_actor for record in settled.records]
+    if any(one is not None for one in counter_actors):
+        return _ROW_OF_TWO, [(*row, one) for row, one in zip(rows, counter_actors, strict=True)]
+    return _ROW, rows
 
 
 @functools.cache
