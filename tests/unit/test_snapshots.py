@@ -101,12 +101,7 @@ def test_it_can_go_on_from_every_position():
     reference = folded(whole, cold=10**9)
     folder = fold.Folder(grows := memory.MemoryStore(clock_us=lambda: 1), cold=1)
     for record in records_of:
-        new = port.NewRecord(
-            **{
-                field.name: getattr(record, field.name)
-                for field in dataclasses.fields(port.NewRecord)
-            }
-        )
+        new = port.NewRecord(**{name: getattr(record, name) for name in port.NewRecord._fields})
         grows.append([new], writer="test")
         folder.catch_up()
         assert folder.keep(clock=clock.ManualClock(), least=1)
