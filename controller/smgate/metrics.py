@@ -17,6 +17,7 @@ import prometheus_client
 import typing_extensions
 from prometheus_client import registry
 
+from smgate import metric_log
 from smgate.domain import alarms, exposure, readings, state_rollouts, take_back
 from smgate.domain.state import Fleet, Unit
 from smgate.domain.state_evidence import Standing
@@ -64,6 +65,7 @@ class Process:
     waiting: int
     undelivered_units: int
     taken_back: Mapping[str, take_back.Stages]
+    snapshots: metric_log.Snapshots
 
 
 class Requests:
@@ -376,4 +378,5 @@ def of_process(process: Process) -> Families:
         ("sm", "stage"),
         {(sm, s): getattr(one, s) for sm, one in process.taken_back.items() for s in STAGES},
     )
+    yield from metric_log.of_snapshots(process.snapshots)
     yield gauge("smgate_long_polls", "Long-polls waiting in this process.", process.waiting)

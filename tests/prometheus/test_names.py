@@ -14,7 +14,7 @@ from prometheus_client import registry as registries
 from tests.prometheus import test_shipped_files as shipped
 from tests.tidy import checks
 
-from smgate import metrics
+from smgate import metric_log, metrics
 from smgate.domain import state, take_back
 from smgate_agent import metrics as agent_metrics
 
@@ -27,6 +27,7 @@ def exported() -> dict[str, set[str]]:
     fleet = state.Fleet()
     nothing: dict[str, object] = {"str": "0", "bool": False, "int": 0}
     nothing["Mapping[str, take_back.Stages]"] = {"10.7": take_back.Stages()}
+    nothing["metric_log.Snapshots"] = metric_log.Snapshots(0, 0)
     fields = dataclasses.fields(metrics.Process)
     process = metrics.Process(**{one.name: nothing[str(one.type)] for one in fields})
     requests = prometheus_client.CollectorRegistry()

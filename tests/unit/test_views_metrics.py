@@ -5,7 +5,7 @@ from __future__ import annotations
 import prometheus_client
 from tests import controller_bench as cb
 
-from smgate import metric_families, metrics
+from smgate import metric_families, metric_log, metrics
 from smgate.domain import evolve, facts, genesis, rulings
 from smgate.domain.events import Event, Recorded
 from smgate.domain.policy import RolloutPlan, Wave
@@ -24,6 +24,7 @@ PROCESS = metrics.Process(
     waiting=0,
     undelivered_units=0,
     taken_back={},
+    snapshots=metric_log.Snapshots(0, 0),
 )
 
 

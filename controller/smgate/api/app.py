@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import fastapi
 import prometheus_client
 
-from smgate import metric_families, metrics
+from smgate import metric_families, metric_log, metrics
 from smgate.api import agent, answers, health, middleware, operator
 from smgate.domain import take_back
-from smgate.service import service as services
+from smgate.service import service as services, snapshots
 
 
 def create(service: services.Service, *, version: str) -> fastapi.FastAPI:
@@ -68,6 +68,9 @@ def _collector(service: services.Service, *, version: str) -> metrics.FleetColle
             view_position=service.views.position(),
             waiting=service.waiters.count,
             undelivered_units=undelivered,
+            snapshots=metric_log.Snapshots(
+                snapshots.newest(service.store), service.folder.snapshot_failures
+            ),
             taken_back={sm: taken_back.get(sm, take_back.Stages()) for sm in sms},
         )
 

@@ -40,6 +40,7 @@ class Folder:
         self._fleet = Fleet()
         self._book = book.Book()
         self._kept_position = 0
+        self.snapshot_failures = 0
 
     @property
     def position(self) -> int:
@@ -82,7 +83,11 @@ class Folder:
                 folded = snapshots.Folded(self._fleet, self._book)
                 walked = snapshots.state_codec().walk(folded)
             self._kept_position = head.position
-        snapshots.keep(self._store, head, walked, clock=clock)
+        try:
+            snapshots.keep(self._store, head, walked, clock=clock)
+        except Exception:
+            self.snapshot_failures += 1
+            raise
         return True
 
     @contextlib.contextmanager

@@ -84,6 +84,13 @@ def load(store: port.Store, *, through: int, least: int = 0) -> Folded | None:
     return None
 
 
+def newest(store: port.Store) -> int:
+    """The position of the newest snapshot of this fold; 0 if there is none."""
+    return next(
+        (one.position for one in store.snapshots() if one.fold_version == fold_version()), 0
+    )
+
+
 def _refused(store: port.Store, place: port_snapshots.Snapshot) -> str | None:
     if place.fold_version != fold_version():
         return "another release folded it"
