@@ -10,6 +10,10 @@ from tests.launch.asking import ENFORCE, SAFE, TARGET, decide, serve
 
 from smgate.wire import base, directive, facts
 
+LONG_S = 120
+AT_ONCE_S = LONG_S / 2
+"""What costs the deadline costs more; how fast a busy machine is at once says nothing."""
+
 
 @pytest.mark.parametrize(
     ("form", "value", "appended"),
@@ -20,7 +24,7 @@ def test_a_decision_is_obeyed_and_reported(sm107, k3, form, value, appended, del
     reply = stand_ins.honest(decide(form, value), delay_s)
     with stand_ins.Controller(reply) as controller:
         sm107.enroll(controller.url)
-        assert serve(sm107, k3) == appended
+        assert serve(sm107, k3, options=["--deadline-s", str(LONG_S)]) == appended
     assert {request[3] for request in controller.requests} == {"Bearer node-credential-of-a"}
     (launch,) = controller.launches()
     batch = base.decode(json.dumps(controller.requests[-1][2]).encode(), facts.FactsBatch)
@@ -36,7 +40,7 @@ def test_a_decision_is_obeyed_and_reported(sm107, k3, form, value, appended, del
         generation=42,
         added_ms=fact.payload.added_ms,
     )
-    assert 0 < fact.payload.added_ms < 5_000
+    assert 0 < fact.payload.added_ms < AT_ONCE_S * 1_000
     held = json.loads((sm107.state / "directive.json").read_text())
     assert base.decode(json.dumps(held).encode(), directive.SignedDirective)
     assert ("no_rollout, by directive" in sm107.stderr) == (sm107.stderr.count("\n") == 1)
@@ -45,8 +49,8 @@ def test_a_decision_is_obeyed_and_reported(sm107, k3, form, value, appended, del
 def test_a_quick_answer_does_not_cost_the_deadline(sm107, k3):
     with stand_ins.Controller(stand_ins.honest(decide())) as controller:
         sm107.enroll(controller.url)
-        serve(sm107, k3, options=["--deadline-s", "20"])
-    assert sm107.took_s < 10
+        serve(sm107, k3, options=["--deadline-s", str(LONG_S)])
+    assert sm107.took_s < AT_ONCE_S
 
 
 def test_the_gate_waits_for_the_units_other_ranks(sm107, k3):
@@ -214,9 +218,9 @@ def test_a_lie_ends_in_the_local_rule_at_once(sm107, k3, reply, code):
     sm107.hold(stand_ins.directive(modes=ENFORCE, generation=7))
     with stand_ins.Controller(reply) as controller:
         sm107.enroll(controller.url)
-        assert serve(sm107, k3, options=["--deadline-s", "20"]) == SAFE
+        assert serve(sm107, k3, options=["--deadline-s", str(LONG_S)]) == SAFE
     assert f"because of {code};" in sm107.stderr
-    assert sm107.took_s < 12
+    assert sm107.took_s < AT_ONCE_S
     held = json.loads(json.loads((sm107.state / "directive.json").read_text())["signed"])
     assert held["generation"] == 7
 

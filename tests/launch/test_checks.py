@@ -77,12 +77,15 @@ def test_a_broken_flashinfer_is_a_result_and_never_a_crash(node, source, outcome
         package.rmdir()
     else:
         (package / "__init__.py").write_text(source + "\n")
-    check, applied = finished(node, "api_boundary", options=["--deadline-s", "8"])
+    hangs = reason == "probe_timeout"
+    deadline_s = 8 if hangs else 120
+    check, applied = finished(node, "api_boundary", options=["--deadline-s", str(deadline_s)])
     assert (check.check, check.outcome, check.reason) == ("api_boundary", outcome, reason)
     assert check.probe_version == probe.VERSION
     assert check.negative_control == "not_run"
     assert applied.form == "untouched"
-    assert node.took_s < 20
+    # What breaks costs no deadline, and what hangs no more than its share.
+    assert node.took_s < (20 if hangs else deadline_s / 2)
 
 
 def test_a_check_nobody_here_knows_is_skipped(node):
