@@ -201,8 +201,7 @@ def replay_typed(logs: Logs) -> Line:
     def ours() -> None:
         after = 0
         while after < facts:
-            for record in logs.store.read(after=after, limit=PAGE):
-                codec.recorded(record)
+            codec.page(logs.store.read(after=after, limit=PAGE))
             after += PAGE
 
     return Line(
@@ -247,7 +246,7 @@ def projections_500(logs: Logs) -> Line:
         def bring_along() -> None:
             while fleet.position < facts:
                 page = logs.store.read(after=fleet.position, limit=VIEW_FACTS)
-                evolve.fold((codec.recorded(record) for record in page), fleet)
+                evolve.fold(codec.page(page), fleet)
                 views.project(fleet)
 
         return facts / _seconds(bring_along)

@@ -38,7 +38,8 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     if recorded.position <= fleet.position:
         return fleet
     fleet.position = recorded.position
-    fleet.now_us = max(fleet.now_us, recorded.at_us)
+    if recorded.at_us > fleet.now_us:
+        fleet.now_us = recorded.at_us
     event, moves = recorded.event, fleet.moves
     kind = type(event)
     fleet.events_total[kind.__name__] += 1

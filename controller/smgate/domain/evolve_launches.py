@@ -85,8 +85,9 @@ def place(fleet: Fleet, node: str, unit: str) -> None:
 def claim_gpus(fleet: Fleet, unit: Unit, uuids: tuple[str, ...]) -> None:
     """A unit with no live instance gives way to a new launch on its GPUs."""
     alone = frozenset((unit.id,))  # one for all of them: most GPUs are of one unit for ever
+    owners_of = fleet.gpu_units.get
     for uuid in uuids:
-        owners = fleet.gpu_units.get(uuid)
+        owners = owners_of(uuid)
         if owners is alone:
             continue
         if owners == alone:

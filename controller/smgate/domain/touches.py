@@ -113,9 +113,9 @@ def _fact(
         if unit is not None and unit not in found:
             found |= {unit}
     if names_gpus is not None:
-        seen = None
+        owners_of, seen = fleet.gpu_units.get, None
         for uuid in names_gpus(fact):
-            owners = fleet.gpu_units.get(uuid)
+            owners = owners_of(uuid)
             # Most GPUs of a fact have the same owners, and these are one set.
             if owners is not None and owners is not seen:
                 found |= owners
