@@ -128,7 +128,7 @@ def _enroll(parsed: argparse.Namespace) -> int:
     import socket
     from pathlib import Path
 
-    from smgate_agent import clock, config, http1, identity
+    from smgate_agent import clock, config, gate_folder, http1, identity
 
     state_dir = _state_dir(parsed)
     if state_dir is None:
@@ -142,7 +142,8 @@ def _enroll(parsed: argparse.Namespace) -> int:
             with Path(parsed.join_token_file).open("rb") as file:
                 data = file.read(identity.TOKEN_BYTES_MAX + 1)
         token = identity.read_token(data)
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(mode=gate_folder.FOLDER_MODE, parents=True, exist_ok=True)
+        gate_folder.prepare(state_dir)
         client = http1.Client(
             parsed.controller,
             clock_=clock.SystemClock(),
@@ -225,17 +226,21 @@ def _status(parsed: argparse.Namespace) -> int:
 
 
 def _doctor(parsed: argparse.Namespace) -> int:
+    from pathlib import Path
+
     import msgspec
 
     from smgate_agent import doctor_report
 
-    state_dir = _state_dir(parsed)
-    if state_dir is None:
+    settings = _settings(parsed)
+    if settings is None:
         return EXIT_USAGE
     if parsed.words:
         looked = doctor_report.one(parsed.words, sink=parsed.sink)
     else:
-        looked = doctor_report.running(state_dir, sink=parsed.sink)
+        looked = doctor_report.running(
+            Path(settings.state_dir), socket=Path(settings.socket), sink=parsed.sink
+        )
     if parsed.output == "json":
         print(msgspec.json.format(msgspec.json.encode(looked)).decode())
     else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from smgate_agent import doctor, found, scan
+from smgate_agent import doctor, found, gate_folder, scan
 
 API_VERSION: Final = "smgate.agent/v1"
 
@@ -20,7 +21,7 @@ def one(argv: Sequence[str], *, sink: doctor.Sink) -> Report:
     return _report([("command", doctor.examine(argv, sink=sink))], scan.Seen())
 
 
-def running(state_dir: Path, *, sink: doctor.Sink, proc: Path = scan.PROC) -> Report:
+def running(state_dir: Path, *, socket: Path, sink: doctor.Sink, proc: Path = scan.PROC) -> Report:
     """What is wrong with the servers that run here."""
     seen = scan.look(proc)
     items = []
@@ -30,8 +31,44 @@ def running(state_dir: Path, *, sink: doctor.Sink, proc: Path = scan.PROC) -> Re
         except OSError:
             continue  # it ended meanwhile
         gated = found.record_of(server, state_dir, proc) is not None
-        items.append((f"pid {server.pid}", doctor.examine(argv, sink=sink, gated=gated)))
+        findings = doctor.examine(argv, sink=sink, gated=gated)
+        findings += _access(server.pid, state_dir, socket, proc)
+        findings.sort(key=lambda finding: not finding.defeats)
+        items.append((f"pid {server.pid}", findings))
     return _report(items, seen)
+
+
+def _access(pid: int, state_dir: Path, socket: Path, proc: Path) -> Iterator[doctor.Finding]:
+    """Whether a gate of this server's user can ask, and use the state folder."""
+    user = gate_folder.user_of(pid, proc)
+    if user is None:
+        return
+    group = _group_of(socket if socket.exists() else state_dir)
+    if not gate_folder.may_ask(user, socket, state_dir):
+        yield doctor.Finding(
+            code="gate_cannot_ask",
+            defeats=True,
+            sentence=f"Its user (uid {user.uid}) may not open the agent's socket {socket}: a launch "
+            "gate asks nobody and leaves the launch untouched.",
+            next_step=f"usermod -aG {group} ITS-USER, see that the agent runs, and start it again.",
+        )
+    closed = [str(path) for path in gate_folder.closed_to(user, state_dir)]
+    if closed:
+        yield doctor.Finding(
+            code="state_folder_closed",
+            defeats=False,
+            sentence=f"Its user (uid {user.uid}) cannot use {closed[0]}"
+            + (f" and {len(closed) - 1} more there" if closed[1:] else "")
+            + ": a launch gate forgets what it appended, and knows nothing while the agent is away.",
+            next_step=f"Let the state folder have mode 0710 and the group {group}, with the user in "
+            "it; the agent makes the folders below when it starts, unless another user did.",
+        )
+
+
+def _group_of(path: Path) -> str:
+    with contextlib.suppress(OSError, KeyError):
+        return path.group()
+    return "smgate-agent"
 
 
 def lines(report: Report) -> Iterator[str]:

@@ -5,6 +5,7 @@ Tokens come from a file or standard input, never from an argument, and are never
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,9 @@ import msgspec
 import smgate_agent
 from smgate.wire import base, directive
 from smgate_agent import files, http1
-from smgate_agent.launch import whole_file
+from smgate_agent.launch import state, whole_file
 
-CREDENTIAL_FILE: Final = "credential.json"
+CREDENTIAL_FILE: Final = state.CREDENTIAL_FILE
 TOKEN_BYTES_MAX: Final = 4096
 _MACHINE_ID_FILE: Final = "machine-id"
 _MACHINE_ID: Final = re.compile(r"[0-9a-f]{16,64}")
@@ -120,7 +121,7 @@ def enroll(client: http1.Client, *, token: str, node: str, machine: str) -> dire
 
 
 def save(state_dir: Path, controller_url: str, answer: directive.EnrollAnswer) -> Credential:
-    """Write the credential, readable by its owner alone."""
+    """Write the credential, readable by its owner alone, and what gates may know of it."""
     credential = Credential(
         node=answer.node,
         controller_url=controller_url,
@@ -129,7 +130,25 @@ def save(state_dir: Path, controller_url: str, answer: directive.EnrollAnswer) -
         incarnation=answer.incarnation,
     )
     whole_file.replace(state_dir / CREDENTIAL_FILE, msgspec.json.encode(credential))
+    publish(state_dir, credential)
     return credential
+
+
+def publish(state_dir: Path, credential: Credential) -> None:
+    """Write down who this node is and whose directives count, without the credential."""
+    public = msgspec.json.encode(
+        {
+            "node": credential.node,
+            "controller_url": credential.controller_url,
+            "public_key": credential.public_key,
+            "incarnation": credential.incarnation,
+        }
+    )
+    path = state_dir / state.IDENTITY_FILE
+    with contextlib.suppress(OSError):
+        if files.read_bounded(path) == public:
+            return
+    whole_file.replace(path, public, mode=whole_file.PUBLIC)
 
 
 def load(state_dir: Path) -> Credential | None:

@@ -76,9 +76,11 @@ def read(state_dir: Path) -> tuple[LaunchRecord, ...]:
     for path in paths[-RECORDS_MAX:]:
         try:
             data = files.read_bounded(path, bytes_max=RECORD_BYTES_MAX)
-            found.append(msgspec.json.decode(data, type=LaunchRecord))
+            record = msgspec.json.decode(data, type=LaunchRecord)
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             continue
+        if path.name == f"{record.launch_id}.json":  # it is removed by that name later
+            found.append(record)
     return tuple(sorted(found, key=lambda record: record.started_at_us, reverse=True))
 
 

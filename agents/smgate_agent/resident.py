@@ -6,6 +6,7 @@ because watching seven servers must not end with the eighth.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -28,6 +29,7 @@ from smgate_agent import (
     drain,
     files,
     found,
+    gate_folder,
     gate_socket,
     identity,
     metrics,
@@ -86,7 +88,8 @@ class Resident:
         self._settings = settings
         self._edges = edges
         self._state_dir = Path(settings.state_dir)
-        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._state_dir.mkdir(mode=gate_folder.FOLDER_MODE, parents=True, exist_ok=True)
+        gate_folder.prepare(self._state_dir)
         if (lock := files.hold(self._state_dir / LOCK_FILE)) is None:
             raise AlreadyRunningError(settings.state_dir)
         self._lock = lock
@@ -229,6 +232,8 @@ class Resident:
 
     def _connect(self, credential: identity.Credential) -> None:
         edges, self._credential = self._edges, credential
+        with contextlib.suppress(OSError):  # a full disk: gates ask the socket
+            identity.publish(self._state_dir, credential)
         self._talk_stop = stop = threading.Event()
         holder = directive_poll.Holder(self._state_dir, credential=credential, verify=edges.verify)
         self._holder = holder

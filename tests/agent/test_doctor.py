@@ -1,11 +1,14 @@
 """Command lines that would keep an override from SGLang, and ones that would not."""
 
 import json
+import os
+import tempfile
+from pathlib import Path
 
 import pytest
-from tests.agent.test_scan import Proc
+from tests.agent.fake_proc import Proc
 
-from smgate_agent import cli, doctor, doctor_report, scan
+from smgate_agent import cli, doctor, doctor_report, gate_folder, scan
 
 GATE = ("smgate-agent", "launch", "--")
 SERVE = ("sglang", "serve", "--model-path", "/m")
@@ -154,7 +157,9 @@ def test_servers_that_run_are_looked_at(tmp_path):
     (tmp_path / "proc").mkdir()
     proc = Proc(tmp_path / "proc")
     proc.process(40, "python3", "-m", "sglang.launch_server", "--api-key", SECRET)
-    report = doctor_report.running(tmp_path, sink="gate", proc=proc.root)
+    report = doctor_report.running(
+        tmp_path, socket=tmp_path / "agent.sock", sink="gate", proc=proc.root
+    )
     assert [(one["what"], one["findings"][0]["code"]) for one in report["items"]] == [
         ("pid 40", "gate_missing")
     ]
@@ -162,8 +167,70 @@ def test_servers_that_run_are_looked_at(tmp_path):
     assert SECRET not in json.dumps(report)
 
 
+STRANGER = 61003
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A state folder and a socket of our group, below folders that everybody passes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "state").mkdir(mode=0o710)
+        gate_folder.prepare(folder / "state")
+        (folder / "agent.sock").touch()
+        (folder / "agent.sock").chmod(0o660)
+        (tmp_path / "proc").mkdir()
+        yield folder, Proc(tmp_path / "proc")
+
+
+def access_codes(folder, proc):
+    report = doctor_report.running(
+        folder / "state", socket=folder / "agent.sock", sink="gate", proc=proc.root
+    )
+    (item,) = report["items"]
+    return {one["code"]: one for one in item["findings"] if one["code"] != "gate_missing"}
+
+
+def test_a_server_whose_user_reaches_neither_agent_nor_folder_is_named_with_what_helps(node):
+    folder, proc = node
+    proc.process(40, *("python3", "-m", "sglang.launch_server"), user=STRANGER)
+    found = access_codes(folder, proc)
+    assert {code: one["defeats"] for code, one in found.items()} == {
+        "gate_cannot_ask": True,
+        "state_folder_closed": False,
+    }
+    assert f"uid {STRANGER}" in found["gate_cannot_ask"]["sentence"]
+    group = (folder / "agent.sock").group()
+    assert f"usermod -aG {group} " in found["gate_cannot_ask"]["next_step"]
+
+
+def test_a_server_whose_user_is_in_the_agents_group_has_no_finding_until_something_is_closed(node):
+    folder, proc = node
+    argv = ("python3", "-m", "sglang.launch_server")
+    proc.process(40, *argv, user=STRANGER, groups=f"5 {os.getegid()}")
+    assert access_codes(folder, proc) == {}
+    (folder / "state/launches").chmod(0o700)
+    found = access_codes(folder, proc)
+    assert list(found) == ["state_folder_closed"]
+    assert str(folder / "state/launches") in found["state_folder_closed"]["sentence"]
+    (folder / "state").chmod(0o700)
+    assert "and 6 more" not in str(access_codes(folder, proc))
+    assert "and 5 more" in str(access_codes(folder, proc))
+
+
+def test_of_a_server_in_a_container_or_of_an_unknown_user_nothing_is_said(node):
+    folder, proc = node
+    proc.process(40, *("python3", "-m", "sglang.launch_server"), user=STRANGER, mnt="mnt:[2]")
+    assert access_codes(folder, proc) == {}
+    proc.process(40, *("python3", "-m", "sglang.launch_server"))
+    assert access_codes(folder, proc) == {}
+
+
 def test_a_machine_that_hides_its_processes_is_never_said_to_run_none(tmp_path):
-    report = doctor_report.running(tmp_path, sink="gate", proc=tmp_path / "nowhere")
+    report = doctor_report.running(
+        tmp_path, socket=tmp_path / "agent.sock", sink="gate", proc=tmp_path / "nowhere"
+    )
     assert "more may run (proc_unreadable)" in "\n".join(doctor_report.lines(report))
 
 

@@ -7,42 +7,12 @@ import threading
 import time
 
 import pytest
+from tests.agent.fake_proc import Proc
 
 from smgate_agent import clock, config, files, found, instance, launch_records, scan
 
 KEY = "sk-PLANTED-in-argv"
 SERVE = ("python3", "-m", "sglang.launch_server", "--model-path", "/m", "--api-key", KEY)
-
-
-class Proc:
-    """A /proc that a test writes, in the kernel's own shapes."""
-
-    def __init__(self, root, *, namespace="pid:[4026531836]"):
-        self.root = root
-        self.process(1, "init", parent=0)
-        (root / "self").symlink_to("1")
-        (root / "1/ns/pid").unlink()
-        (root / "1/ns/pid").symlink_to(namespace)
-        (root / "1/mountinfo").write_text("22 1 0:20 / /proc rw,nosuid - proc proc rw\n")
-        (root / "sys/kernel/random").mkdir(parents=True)
-        (root / "sys/kernel/random/boot_id").write_text("boot-1\n")
-
-    def process(self, pid, *argv, parent=1, start=100, state="S", net="net:[1]", inside=None):
-        folder = self.root / str(pid)
-        for part in ("ns", "fd", "net"):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        (folder / "cmdline").write_bytes("".join(f"{word}\0" for word in argv).encode())
-        fields = [state, str(parent), *["0"] * 17, str(start), "0"]
-        (folder / "stat").write_text(f"{pid} (a) b (c) {' '.join(fields)}\n")
-        (folder / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inside or pid}\n")
-        (folder / "cgroup").write_text("0::/system.slice/x.service\n")
-        for name, value in (("pid", "pid:[7]"), ("net", net), ("mnt", "mnt:[1]")):
-            (folder / "ns" / name).unlink(missing_ok=True)
-            (folder / "ns" / name).symlink_to(value)
-        return folder
-
-    def end(self, pid):
-        (self.root / str(pid)).rename(self.root / f"gone-{pid}")
 
 
 @pytest.fixture
@@ -326,11 +296,11 @@ def test_the_launch_gates_record_links_a_server_of_another_container(proc, machi
     folder = proc.process(40, *SERVE, "--nnodes", "2", "--dist-init-addr", "a:1", inside=7)
     inside = folder / "root" / config.DEFAULT_STATE_DIR.lstrip("/") / launch_records.DIRECTORY
     inside.mkdir(parents=True)
-    (inside / "l.json").write_text(
+    (inside / "launch-1.json").write_text(
         '{"launch_id": "launch-1", "pid": 7, "pid_namespace": "pid:[7]", "nnodes": 2,'
         '"workload": "lws:k3-0", "gpu_uuids": ["GPU-1111"]}'
     )
-    (inside / "m.json").write_text(
+    (inside / "launch-2.json").write_text(
         '{"launch_id": "launch-2", "pid": 8, "pid_namespace": "pid:[7]", "gpu_uuids": ["GPU-9"]}'
     )
     machine.finder.step()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.packaging import conftest, starts
 
-from smgate_agent import config as agent_config, doctor
+from smgate_agent import config as agent_config, doctor, gate_folder
 from smgate_agent.launch import local_rule
 
 OPS = conftest.ROOT / "ops"
@@ -112,6 +112,15 @@ def test_the_drop_in_is_read_by_systemd_without_a_word(tmp_path: pathlib.Path) -
     environ = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_agents_unit_opens_the_state_folder_to_its_group_as_the_agent_does() -> None:
+    unit = read("systemd/smgate-agent.service")
+    (mode,) = re.findall(r"^StateDirectoryMode=(\d+)$", unit, re.MULTILINE)
+    assert int(mode, 8) == gate_folder.FOLDER_MODE
+    # The folders below have no set-id bit, which the unit forbids to set.
+    assert "RestrictSUIDSGID=yes" in unit
+    assert not any(mode & 0o6007 for mode in gate_folder.PARTS.values())
 
 
 @pytest.mark.parametrize("name", FILES)

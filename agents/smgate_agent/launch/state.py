@@ -15,6 +15,9 @@ from smgate_agent.launch import contact, ed25519, kernel_key, shapes, whole_file
 
 Json = dict[str, Any]
 FILE_BYTES_MAX = 4 << 20
+CREDENTIAL_FILE, IDENTITY_FILE = "credential.json", "identity.json"
+"""The agent's own, and what of it is no secret."""
+LAST_APPENDED, MODELS, DRY_RESOLVED = "last_appended", "models", "dry_resolved"
 LAUNCHES = "launches"
 DISAGREED, BARRIERS = f"{LAUNCHES}/disagreed", f"{LAUNCHES}/barriers"
 """Below the one folder that a server in a container has from its host, and that outlives it."""
@@ -81,8 +84,14 @@ class Store:
     folder: Path
 
     def identity(self, path: str | None) -> Identity | None:
-        """The enrolment written by `smgate-agent enroll`, or the file named instead."""
-        return identity_of(read_json(Path(path) if path else self.folder / "credential.json"))
+        """The enrolment written by `smgate-agent enroll`, or the file named instead.
+
+        A gate of another user than the agent's has no credential, and may know whom to believe.
+        """
+        if path:
+            return identity_of(read_json(Path(path)))
+        files = (self.folder / name for name in (CREDENTIAL_FILE, IDENTITY_FILE))
+        return next(filter(None, (identity_of(read_json(file)) for file in files)), None)
 
     def held(self, identity: Identity) -> Json | None:
         """The last directive for this node whose signature still verifies, or None."""
@@ -115,20 +124,20 @@ class Store:
 
     def model(self, digest: str) -> Json | None:
         """The last reading of a model path and revision."""
-        return read_json(self.folder / "models" / f"{digest}.json")
+        return read_json(self.folder / MODELS / f"{digest}.json")
 
     def save_model(self, digest: str, reading: Json) -> None:
         """Remember a reading of a model path and revision."""
         if self.model(digest) != reading:
-            write_json(self.folder / "models" / f"{digest}.json", reading)
+            write_json(self.folder / MODELS / f"{digest}.json", reading)
 
     def dry_resolved(self, name: str) -> Json | None:
         """What SGLang made of a launch of this name."""
-        return read_json(self.folder / "dry_resolved" / f"{name}.json")
+        return read_json(self.folder / DRY_RESOLVED / f"{name}.json")
 
     def save_dry_resolved(self, name: str, pair: Json) -> None:
         """Remember what SGLang made of a launch."""
-        write_json(self.folder / "dry_resolved" / f"{name}.json", pair)
+        write_json(self.folder / DRY_RESOLVED / f"{name}.json", pair)
 
     def save_launch(self, launch_id: str, record: Json) -> None:
         """Leave word for the resident agent which process this launch became."""
@@ -152,7 +161,7 @@ class Store:
         with contextlib.suppress(OSError):
             (self.folder / LAUNCHES).mkdir(exist_ok=True)
 
-    def _unit_file(self, unit: str, folder: str = "last_appended") -> Path:
+    def _unit_file(self, unit: str, folder: str = LAST_APPENDED) -> Path:
         name = kernel_key.canonical_digest(unit) if "/" in unit else unit
         return self.folder / folder / f"{name}.json"
 
