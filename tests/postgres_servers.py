@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 
 import psycopg
-from tests import controller_process, fixtures_postgres
+from tests import fixtures_postgres, ports
 
 # The machine does not lose its power, so nothing need reach the disk: but every commit must be whole.
 SETTINGS = {
@@ -32,7 +32,7 @@ class Server:
     """One server in a folder of its own, on a loopback port."""
 
     folder: pathlib.Path
-    port: int = dataclasses.field(default_factory=controller_process.free_port)
+    port: int = dataclasses.field(default_factory=ports.free_port)
 
     @property
     def place(self) -> str:

@@ -13,7 +13,7 @@ import httpx2
 import psycopg
 import pytest
 import sqlalchemy as sa
-from tests import controller_bench, controller_process
+from tests import controller_bench, controller_process, ports
 from tests.log_records import record
 
 from smgate.log import commit, open as log_open, port, verify
@@ -80,7 +80,7 @@ def start(
             owner = pathlib.Path(host).owner() if host.startswith("/") else "nobody"
             more += f"\nuser = {owner}"
         place = f"host={host} port={postgres_server.port or 5432}"
-        port_ = controller_process.free_port()
+        port_ = ports.free_port()
         settings = tmp_path / "pgbouncer.ini"
         settings.write_text(
             INI.format(place=place, role=role, port=port_, servers=SERVERS, more=more)
