@@ -65,7 +65,7 @@ class Process:
     waiting: int
     undelivered_units: int
     taken_back: Mapping[str, take_back.Stages]
-    snapshots: metric_log.Snapshots
+    beside: metric_log.Beside
 
 
 class Requests:
@@ -378,5 +378,5 @@ def of_process(process: Process) -> Families:
         ("sm", "stage"),
         {(sm, s): getattr(one, s) for sm, one in process.taken_back.items() for s in STAGES},
     )
-    yield from metric_log.of_snapshots(process.snapshots)
+    yield from metric_log.of_log(process.beside)
     yield gauge("smgate_long_polls", "Long-polls waiting in this process.", process.waiting)

@@ -27,7 +27,7 @@ def exported() -> dict[str, set[str]]:
     fleet = state.Fleet()
     nothing: dict[str, object] = {"str": "0", "bool": False, "int": 0}
     nothing["Mapping[str, take_back.Stages]"] = {"10.7": take_back.Stages()}
-    nothing["metric_log.Snapshots"] = metric_log.Snapshots(0, 0)
+    nothing["metric_log.Beside"] = metric_log.Beside(0, 0, 0)
     fields = dataclasses.fields(metrics.Process)
     process = metrics.Process(**{one.name: nothing[str(one.type)] for one in fields})
     requests = prometheus_client.CollectorRegistry()

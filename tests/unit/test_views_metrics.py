@@ -24,7 +24,7 @@ PROCESS = metrics.Process(
     waiting=0,
     undelivered_units=0,
     taken_back={},
-    snapshots=metric_log.Snapshots(0, 0),
+    beside=metric_log.Beside(0, 0, 0),
 )
 
 

@@ -94,10 +94,11 @@ async def wait_directive(
 ) -> fastapi.Response:
     """The node's directive once it is another than the one it holds; this is the heartbeat too."""
     told = service.directives
+    told.ahead.discard(who.subject)
     if incarnation is not None and incarnation != service.folder.incarnation:
         service.contacts.note(who.subject)
         return await _of_another_log(service, who.subject, incarnation)
-    # One above the log's is of another incarnation, and says nothing about this log's decisions.
+    # One above the log's is of what the log has lost, and says nothing about this log's decisions.
     known = 0 < generation <= told.generation(who.subject)
     service.contacts.note(who.subject, held_generation=generation if known else None)
 

@@ -68,8 +68,10 @@ def _collector(service: services.Service, *, version: str) -> metrics.FleetColle
             view_position=service.views.position(),
             waiting=service.waiters.count,
             undelivered_units=undelivered,
-            snapshots=metric_log.Snapshots(
-                snapshots.newest(service.store), service.folder.snapshot_failures
+            beside=metric_log.Beside(
+                position=snapshots.newest(service.store),
+                failures=service.folder.snapshot_failures,
+                nodes_ahead=len(service.directives.ahead),
             ),
             taken_back={sm: taken_back.get(sm, take_back.Stages()) for sm in sms},
         )

@@ -23,6 +23,8 @@ class Directives:
         self._folder: Final = folder
         self._signer: Final = signer
         self._clock: Final = clock
+        self.ahead: Final[set[str]] = set()
+        """Nodes that hold more of this log than it has: it lost its end."""
 
     @property
     def public_key(self) -> str:
@@ -40,6 +42,8 @@ class Directives:
             return current > generation
         # It holds more than this process knows: look whether the log went on, or was restored.
         self._folder.catch_up()
+        if self.generation(node) < generation:
+            self.ahead.add(node)
         return self.generation(node) != generation
 
     def may_be_told(self, node: str, incarnation: str) -> bool:
