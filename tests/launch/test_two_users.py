@@ -21,6 +21,7 @@ from smgate.wire import directive
 from smgate_agent import gate_folder, identity, launch_records
 from smgate_agent.launch import whole_file
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENT, SERVER, STRANGER = 61001, 61002, 61003
 GROUP = AGENT
 IS_ROOT = os.geteuid() == 0
@@ -73,7 +74,7 @@ def host(archive):
         node.environ["LD_LIBRARY_PATH"] = str(nvml_library.write(folder / "nvml", gpus))
         node.k3 = folder / "models"
         node.k3.mkdir()
-        shutil.copy("tests/fixtures/sglang/k3_config.json", node.k3 / "config.json")
+        shutil.copy(ROOT / "tests/fixtures/sglang/k3_config.json", node.k3 / "config.json")
         if IS_ROOT:
             os.chown(node.state, AGENT, GROUP)
             node.python = python_of_everybody(folder)
