@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from tests import controller_bench as cb
+
+from smgate.log import database, holders
 
 pytestmark = pytest.mark.postgres
 
@@ -48,6 +51,25 @@ def test_readers_and_writers_beside_it_stop_nothing(
     machine.send(cb.reported())
     bench.lead()
     assert bench.http.get("/readyz").json() == {"status": "ready", "problems": []}
+
+
+def test_a_user_who_may_not_see_others_transactions_is_told_whose_it_is(
+    bench: cb.Bench, other: psycopg.Connection, postgres_url: str
+) -> None:
+    """The server hides from it when that began."""
+    other.execute("UPDATE log_head SET holder = holder")
+    with psycopg.connect(postgres_url) as made:
+        made.execute("CREATE ROLE smgate_ordinary")
+    try:
+        engine = sa.create_engine(database.normalize(postgres_url), poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SET ROLE smgate_ordinary")
+            told = holders.said(connection)
+    finally:
+        with psycopg.connect(postgres_url) as made:
+            made.execute("DROP ROLE smgate_ordinary")
+    assert f"Process {other.info.backend_pid} of the server (" in told
+    assert "a forgotten psql) has held log_head (RowExclusiveLock); have it end" in told
 
 
 @pytest.mark.parametrize("statement", IN_THE_WAY)

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 NAMED_MAX: Final = 3
 _SHORT_S: Final = 1.0
 """A transaction that began later is no reason to have waited as long as the time-outs are."""
-_READING: Final = "AccessShareLock"
+_HARMLESS: Final = ["AccessShareLock", "ShareUpdateExclusiveLock"]
+"""Of readers and of VACUUM: no append waits for them, but a migration does."""
 
+# An ordinary user is not shown when another's transaction began, nor its state.
 # What holds a row holds a lock on its table too, though one that stands in nobody's way.
 _HOLDERS: Final = sa.text("""
 SELECT a.pid, a.usename, a.application_name, a.state,
@@ -26,7 +28,7 @@ JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
 JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.pid <> pg_backend_pid() AND c.relname = ANY(CAST(:tables AS text[]))
   AND l.mode <> ALL(CAST(:harmless AS text[]))
-  AND a.xact_start < clock_timestamp() - make_interval(secs => :short_s)
+  AND (a.xact_start IS NULL OR a.xact_start < clock_timestamp() - make_interval(secs => :short_s))
 ORDER BY l.mode = 'AccessExclusiveLock' DESC, a.xact_start, a.pid
 """)
 
@@ -42,7 +44,7 @@ def said(connection: sa.Connection, *, migrating: bool = False) -> str:
     names = [*tables.METADATA.tables, "alembic_version"]
     bound = {
         "tables": names,
-        "harmless": [] if migrating else [_READING],
+        "harmless": [] if migrating else _HARMLESS,
         "short_s": _SHORT_S,
     }
     seen: dict[int, str] = {}
@@ -54,7 +56,8 @@ def said(connection: sa.Connection, *, migrating: bool = False) -> str:
 def _sentence(row: Sequence[object]) -> str:
     pid, user, application, state, for_s, mode, table = row
     who = ", ".join(str(part) for part in (user, application, state) if part)
+    since = "" if for_s is None else f" for {for_s} s"
     return (
-        f"Process {pid} of the server ({who}) has held {table} ({mode}) for {for_s} s; "
+        f"Process {pid} of the server ({who}) has held {table} ({mode}){since}; "
         f"have it end its transaction, or give SELECT pg_terminate_backend({pid})."
     )
