@@ -11,8 +11,9 @@ from smgate.wire import base, facts
 from smgate_agent.launch import checks
 
 RECORDINGS = {
-    path.stem: json.loads(path.read_text()) for path in Path(__file__).parent.glob("*.json")
+    path.stem: json.loads(path.read_text()) for path in Path(__file__).parent.glob("h*.json")
 }
+MARLIN = json.loads((Path(__file__).parent / "marlin_h200.json").read_text())
 BELOW_SM100 = ("h200",)
 KERNELS = ("artifact", "quantize", "moe_mxfp4")
 
@@ -69,3 +70,33 @@ def test_below_sm100_the_quantisers_return_and_write_nothing(below_sm100):
 
 def test_the_gate_adds_less_than_it_may(recording):
     assert recording["gate"]["gate_ms"] - recording["gate"]["bare_ms"] < 3_000
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("swiglu", "cosine_low"),
+        ("gate_up_swapped", "cosine_low"),
+        ("no_linear_beta", "cosine_low"),
+        ("zeros", "output_zero"),
+        ("ten_percent", "relative_error_high"),
+        ("nan_rows", "output_nan"),
+        ("unwritten", "output_zero"),  # the memory it got happened to be zero
+        ("rows_of_others", "cosine_low"),
+    ],
+)
+def test_the_check_of_the_safe_value_catches_each_broken_kernel_on_a_gpu(broken, reason):
+    found = {one["broken"]: one for one in MARLIN["broken"]}
+    assert (found[broken]["outcome"], found[broken]["reason"]) == ("failed", reason)
+    assert found[broken]["negative_control"] == "caught"
+
+
+def test_the_safe_value_computes_what_it_should_on_a_gpu_and_is_not_compiled_for_the_check():
+    """SGLang's own kernel, and far inside the bounds, or a right one would fail now and then."""
+    assert MARLIN["cold"]["reason"] == "kernel_not_prebuilt"
+    right = next(one for one in MARLIN["broken"] if one["broken"] == "right")
+    for found in (MARLIN["built"], right):
+        assert (found["outcome"], found["negative_control"]) == ("passed", "caught")
+        assert found["numbers"]["cosine"] > 0.9999
+        assert found["numbers"]["relative_error"] < 0.005
+        assert found["numbers"]["element_error"] < 0.1

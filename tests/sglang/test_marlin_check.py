@@ -45,6 +45,8 @@ def test_with_another_a2a_there_is_no_safe_value_to_check(sglang):
 
 JUDGED = {
     "right": ["passed", ""],
+    "cancelled": ["passed", ""],  # where parts of a sum cancel, a right output is zero
+    "one in two hundred": ["failed", "output_zero"],
     "zeros": ["failed", "output_zero"],
     "nan": ["failed", "output_nan"],
     "ten percent": ["failed", "relative_error_high"],

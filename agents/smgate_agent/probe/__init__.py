@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = "3"
+VERSION = "4"
 """Part of every result: a check counts only if this version passed on a baseline GPU."""
 
 ALLOW_COMPILE = "SMGATE_ALLOW_COMPILE"

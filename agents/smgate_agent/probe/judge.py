@@ -16,9 +16,13 @@ Tensor = Any
 POISON_BITS = 0x7FEB
 """A BF16 NaN that no arithmetic makes: what still has it was never written."""
 ZERO_SHARE_MAX = 0.001
-"""Zeros where the reference has none. BF16 keeps values down to 1e-38, so a right output has hardly
-any. FlashInfer's `check_accuracy` (tests/moe/trtllm_gen_fused_moe_utils.py:964) counts elements, and up
-to 8 percent may be anything, zero too."""
+"""Zeros where the reference is away from zero. FlashInfer's `check_accuracy`
+(tests/moe/trtllm_gen_fused_moe_utils.py:964) counts elements, and up to 8 percent may be anything, zero
+too."""
+NEAR_ZERO_SHARE = 0.05
+"""Of the reference's root mean square: below it a right output may be zero, since BF16 parts of a sum
+cancel. SGLang's `marlin` on an H200 gave 2 exact zeros in the 3,584 elements of one token, half of what
+the bound allows. All of an output that is zero has 96 percent of its elements above this."""
 COSINE_MIN = 0.999
 """No test upstream looks at direction. Reports of outputs good enough to serve quote 0.973 against
 BF16; against a reference that rounds as the kernel does, rounding alone leaves 0.9999."""
@@ -69,7 +73,8 @@ def measure(output: Tensor, expected: Tensor) -> Measures:
     unwritten = (output.view(torch.int16) == POISON_BITS).double().mean().item()
     values = output.float()
     wrong = ~torch.isfinite(values)
-    zeros = ((values == 0) & (expected != 0)).double().mean().item()
+    away = expected.abs() > NEAR_ZERO_SHARE * expected.double().square().mean().sqrt()
+    zeros = ((values == 0) & away).double().mean().item()
     nan_share = wrong.double().mean().item()
     values = torch.where(wrong, torch.zeros_like(values), values).double()
     wanted = expected.double()

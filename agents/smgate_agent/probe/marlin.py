@@ -90,7 +90,7 @@ def _on(device: str, sglang: Any, launch: dict[str, Any], done: Run) -> None:  #
             raise
         for tokens in TOKENS:
             batch = source.batch(tokens)
-            _judge(layer.output(batch), batch, experts, done)
+            _judge(layer.output(batch), references(batch, experts), done)
 
 
 def _shape(layout: dict[str, Any]) -> workload.Shape:
@@ -109,15 +109,22 @@ def _up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _judge(output: Tensor, batch: workload.Batch, experts: reference.Experts, done: Run) -> None:
-    from smgate_agent.probe import judge, reference
+def references(batch: workload.Batch, experts: reference.Experts) -> list[Tensor]:
+    """What the layer must compute, then what SwiGLU and exchanged halves would."""
+    from smgate_agent.probe import reference
 
-    right = expected(batch, experts, reference.situ)
+    activations = (reference.situ, reference.swiglu, reference.swapped)
+    return [expected(batch, experts, one) for one in activations]
+
+
+def _judge(output: Tensor, computed: list[Tensor], done: Run) -> None:
+    from smgate_agent.probe import judge
+
+    right, *wrong = computed
     measures = judge.measure(output, right)
     for name, value in vars(measures).items():
         worse = min if name == "cosine" else max
         done.numbers[name] = worse(done.numbers.get(name, value), value)
-    wrong = [expected(batch, experts, one) for one in (reference.swiglu, reference.swapped)]
     caught = judge.tells_apart(output, [right, right * judge.CONTROL_SHARE, *wrong])
     done.control = "missed" if done.control == "missed" or not caught else "caught"
     bad = measures.bad()
