@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 
-from tests.bench import log_append, log_places, log_read, turns
+from tests.bench import log_append, log_places, log_read, rates, turns
 
 SCALE = float(os.environ.get("BENCH_SCALE") or 1)
 RUNS = int(os.environ.get("BENCH_RUNS") or 3)
@@ -65,7 +66,7 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
 
             def calls(kind: str, callers: int = callers) -> turns.Work:
                 alone = kind == "ceiling"
-                return lambda: log_append.rate(
+                return lambda: rates.rate(
                     subjects[kind],
                     callers=1 if alone else callers,
                     facts=callers if alone else 1,
@@ -76,9 +77,7 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
         for facts in (10, 100, 1000):
 
             def batches(kind: str, facts: int = facts) -> turns.Work:
-                return lambda: log_append.rate(
-                    subjects[kind], callers=1, facts=facts, seconds=SECONDS
-                )
+                return lambda: rates.rate(subjects[kind], callers=1, facts=facts, seconds=SECONDS)
 
             measured(f"append_batch_{facts}", batches)
 
@@ -97,13 +96,15 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
 
 
 @contextlib.contextmanager
-def _opened(urls: dict[str, str]) -> Iterator[dict[str, log_append.Subject]]:
+def _opened(urls: dict[str, str]) -> Iterator[dict[str, rates.Subject]]:
     subjects = {kind: log_append.SUBJECTS[kind](url) for kind, url in urls.items()}
     try:
         yield subjects
     finally:
         for subject in subjects.values():
-            subject.close()
+            closing = threading.Thread(target=subject.close, daemon=True)
+            closing.start()
+            closing.join(rates.HANG_S)  # one that hangs may not close either
 
 
 def reading(place: log_places.Place, wanted: Callable[[str], bool]) -> None:

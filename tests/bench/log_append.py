@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 import sqlalchemy as sa
 from eventsourcing import application, persistence
-from tests.bench import log_places
+from tests.bench import log_places, rates
 
 from smgate.log import commit, open as log_open, port
 
 DATA = b'{"gpus":[' + b'{"ecc":0,"i":0,"ok":true,"temp":41,"uuid":"GPU-0001-0"},' * 7 + b"{}]}"
 """One fact of some 400 bytes; nobody here looks into it."""
-WARM_S = 0.1
-
-
-class Subject(Protocol):
-    """Something that appends. Of several that open one database, the first makes the tables."""
-
-    def writer(self, facts: int) -> Callable[[], object]:
-        """Appends that many facts, durably, at every call. Each writer is one caller."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Ours:
@@ -156,46 +144,11 @@ class Ceiling:
         (self._file if self._sqlite else self._server).close()
 
 
-SUBJECTS: dict[str, Callable[..., Subject]] = {
+SUBJECTS: dict[str, Callable[..., rates.Subject]] = {
     "value": Ours,
     "peer": Library,
     "ceiling": Ceiling,
 }
-
-
-def rate(subject: Subject, *, callers: int, facts: int, seconds: float) -> float:
-    """Facts per second that so many callers append, each `facts` at a time.
-
-    Raises:
-        Exception: what the first of them to fail raised.
-    """
-    stop, done = threading.Event(), [0] * callers
-    writers = [subject.writer(facts) for _ in range(callers)]
-    failures: list[Exception] = []
-
-    def call(index: int) -> None:
-        write = writers[index]
-        try:
-            while not stop.is_set():
-                write()
-                done[index] += facts
-        except Exception as error:
-            failures.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=call, args=(index,)) for index in range(callers)]
-    for thread in threads:
-        thread.start()
-    stop.wait(WARM_S)
-    before, begun = sum(done), time.perf_counter()
-    stop.wait(seconds)
-    counted, took = sum(done) - before, time.perf_counter() - begun
-    stop.set()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return counted / took
 
 
 def _process(
@@ -206,7 +159,7 @@ def _process(
         subject = SUBJECTS[kind](url, tables=False)
         subject.writer(facts)()
         ready.wait(60)
-        found.put(rate(subject, callers=callers, facts=facts, seconds=seconds))
+        found.put(rates.rate(subject, callers=callers, facts=facts, seconds=seconds))
         subject.close()
     except BaseException as error:
         ready.abort()
@@ -217,7 +170,7 @@ def _process(
 def rate_of_processes(
     kind: str, url: str, *, processes: int, callers: int, facts: int, seconds: float
 ) -> float:
-    """As `rate`, of several processes on one database whose tables are there.
+    """As `rates.rate`, of several processes on one database whose tables are there.
 
     Raises:
         RuntimeError: one of them failed.

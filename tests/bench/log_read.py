@@ -35,6 +35,8 @@ PEER_FACTS_MAX: Final = 100_000
 VIEW_FACTS_MAX: Final = 20_000
 PEER_VIEW_FACTS_MAX: Final = 2_000
 AT_ONCE: Final = 5_000
+PEER_AT_ONCE: Final = 100
+"""The library pipelines each event of a call on PostgreSQL; with 1,000 that was seen to hang."""
 PAGE: Final = 1_000
 VIEW_FACTS: Final = 500
 
@@ -111,7 +113,9 @@ def filled(place: log_places.Place, *, facts: int) -> Iterator[Logs]:
     for first in range(0, facts, AT_ONCE):
         page = list(itertools.islice(found, AT_ONCE))
         store.append([_new(one) for one in page], writer="bench")
-        for some in (page[: max(0, library_facts - first)],):
+        kept = page[: max(0, library_facts - first)]
+        for begin in range(0, len(kept), PEER_AT_ONCE):
+            some = kept[begin : begin + PEER_AT_ONCE]
             library.recorder.insert_events([_stored(library, one) for one in some])
     try:
         yield Logs(

@@ -1,11 +1,13 @@
-"""The log's bench: a subject that fails is said in its line and takes no other figure with it."""
+"""The log's bench: a subject that fails or hangs is said in its line and takes no figure with it."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import threading
 
-from tests.bench import turns
+import pytest
+from tests.bench import rates, turns
 
 
 def test_a_subject_that_fails_leaves_the_figures_of_the_others() -> None:
@@ -38,3 +40,14 @@ def test_a_line_without_a_failure_has_no_such_word() -> None:
     row = json.loads(turns.line("n", "sqlite", work, runs=1, unit="s", peer="p", ceiling="c", n=7))
     assert "failed" not in row
     assert row["n"] == 7
+
+
+def test_a_call_that_never_comes_back_is_an_error_in_the_end() -> None:
+    class Hanging:
+        def writer(self, facts: int):
+            return threading.Event().wait
+
+        def close(self) -> None: ...
+
+    with pytest.raises(TimeoutError, match=r"did not come back in 0\.1 s"):
+        rates.rate(Hanging(), callers=2, facts=1, seconds=0.01, hang_s=0.1)
