@@ -1,5 +1,7 @@
 """Fixtures that every folder of tests may use. Each family has a module of its own."""
 
+import signal
+
 import hypothesis
 import pytest
 
@@ -16,6 +18,14 @@ for name, same_examples in (("smgate", True), ("search", False)):
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile("smgate")
+
+# A shell starts what it puts into the background with these ignored, and so would every process of a
+# test be: those that are to end by them would not.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

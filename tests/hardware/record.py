@@ -105,6 +105,7 @@ def _checks(folder: Path, command: list[str], title: str) -> Json:
         children=Children(),
         store=state.Store(folder / "state"),
         timeout_s=60.0,
+        resolve_s=0.0,
     )
     reading = plan.read(command, edge)
     found = []

@@ -68,6 +68,17 @@ def test_below_sm100_the_quantisers_return_and_write_nothing(below_sm100):
         assert (line["unwritten_values"], line["unwritten_scales"]) == (1.0, 1.0)
 
 
+def test_what_was_compiled_on_the_machine_is_loaded_by_a_check_that_compiles_nothing(below_sm100):
+    """On SM90 the scale layout is the one thing that `quantize` can see; it needs the built module."""
+    cold, built = (
+        next(one for one in below_sm100[title] if one["check"] == "quantize")
+        for title in ("checks_cold", "checks_built")
+    )
+    assert cold["reason"] == "kernels_not_prebuilt"
+    assert built["reason"] == "sm_not_supported"
+    assert built["numbers"]["interleaved_scales_right"] == 1
+
+
 def test_the_gate_adds_less_than_it_may(recording):
     assert recording["gate"]["gate_ms"] - recording["gate"]["bare_ms"] < 3_000
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from smgate_agent import probe
-from smgate_agent.probe import driver, ending, kernel
+from smgate_agent.probe import driver, ending, kernel, prebuilt
 
 Json = dict[str, Any]
 
@@ -82,6 +82,7 @@ def require_fused_moe(found: int) -> None:
         numbers = {"sm": found / 10}
         raise ending.EndedError("skipped", "sm_not_supported", numbers)
     os.environ["FLASHINFER_NO_DOWNLOAD"] = "1"
+    prebuilt.load_what_is_built()
     _require_built(
         "gen_trtllm_gen_fused_moe_sm100_module",
         ("flashinfer.jit.fused_moe", "flashinfer.jit"),
@@ -99,6 +100,7 @@ def require_quantizers(found: int) -> None:
     if os.environ.get(probe.ALLOW_COMPILE):
         return
     os.environ["FLASHINFER_NO_DOWNLOAD"] = "1"
+    prebuilt.load_what_is_built()
     _require_built(f"gen_fp4_quantization_sm{found}_module", QUANTIZER_MODULES)
 
 
