@@ -15,7 +15,6 @@ import sys
 import time
 
 import msgspec
-import pytest
 import sqlalchemy as sa
 from tests.contract import test_cut as cuts
 
@@ -111,25 +110,20 @@ def told(path: pathlib.Path) -> list[tuple[int, str, int, str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_a_cut_killed_at_random_moments_is_gone_on_with(
-    kind: str, request: pytest.FixtureRequest, tmp_path: pathlib.Path
+    database_url: str, tmp_path: pathlib.Path
 ) -> None:
-    if kind == "sqlite":
-        url = f"sqlite:///{tmp_path / 'log.db'}"
-        log_open.upgrade(url)
-    else:
-        url = request.getfixturevalue("postgres_url")
+    log_open.upgrade(database_url)
     folder = tmp_path / "archive"
     folder.mkdir()
-    store = log_open.open_sql_store(url, clock_us=lambda: time.time_ns() // 1_000)
+    store = log_open.open_sql_store(database_url, clock_us=lambda: time.time_ns() // 1_000)
     cuts.fill(store)
     for number in range(STEP * 3 * KILLS):
         cuts.said_later(store, f"later-{number}")
     original = store.read(after=0, limit=10_000)
     rng = random.Random(20_261_130)
     stages: collections.Counter[str] = collections.Counter()
-    cutter = Cutter(url, folder)
+    cutter = Cutter(database_url, folder)
     try:
         assert not cutter.cut(STEP)
         through = STEP
@@ -145,7 +139,7 @@ def test_a_cut_killed_at_random_moments_is_gone_on_with(
         assert not cutter.cut(through + 1)
     finally:
         cutter.close()
-    print(f"{kind}: killed at {dict(stages)}")
+    print(f"killed at {dict(stages)}")
     whole(store, folder, original)
     assert store.head().floor_position == through + 1
     assert not below(store)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-import pytest
 from tests.hammer import run
 
 from smgate.log import open as log_open
@@ -12,20 +11,15 @@ from smgate.log import open as log_open
 SECONDS = 4
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_nothing_is_lost_doubled_or_skipped_by_anybody(
-    kind: str, request: pytest.FixtureRequest, tmp_path: pathlib.Path
+    database_url: str, tmp_path: pathlib.Path
 ) -> None:
-    if kind == "sqlite":
-        url = f"sqlite:///{tmp_path / 'log.db'}"
-        log_open.upgrade(url)
-    else:
-        url = request.getfixturevalue("postgres_url")
-    found = run.hammer(url, tmp_path, seconds=SECONDS, seed=7)
+    log_open.upgrade(database_url)
+    found = run.hammer(database_url, tmp_path, seconds=SECONDS, seed=7)
     assert found["ok"], found
     assert found["kills"] > 1
     assert found["stored"] >= found["acknowledged"] > 100
-    judges_its_readers(url, tmp_path)
+    judges_its_readers(database_url, tmp_path)
 
 
 def judges_its_readers(url: str, folder: pathlib.Path) -> None:

@@ -14,7 +14,6 @@ import sys
 import time
 from typing import Any
 
-import pytest
 from tests.log_records import record, run
 
 from smgate.log import open as log_open
@@ -93,17 +92,12 @@ def judge(url: str, acknowledged: pathlib.Path) -> dict[str, Any]:
     return json.loads(checked.stdout)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_twenty_kills_lose_nothing_acknowledged_and_write_nothing_twice(
-    kind: str, request: pytest.FixtureRequest, tmp_path: pathlib.Path
+    database_url: str, tmp_path: pathlib.Path
 ) -> None:
-    if kind == "sqlite":
-        url = f"sqlite:///{tmp_path / 'log.db'}"
-        log_open.upgrade(url)
-    else:
-        url = request.getfixturevalue("postgres_url")
+    log_open.upgrade(database_url)
     rng = random.Random(20_261_130)
-    writer = Writer(url)
+    writer = Writer(database_url)
     try:
         given = [writer.round(seed, rng.uniform(0.0, 0.25)) for seed in range(KILLS)]
     finally:
@@ -111,7 +105,7 @@ def test_twenty_kills_lose_nothing_acknowledged_and_write_nothing_twice(
     assert all(given), "every round acknowledged something before it was killed"
     record_of_acks = tmp_path / "acknowledged.txt"
     record_of_acks.write_text("\n".join(writer.acknowledged))
-    verdict = judge(url, record_of_acks)
+    verdict = judge(database_url, record_of_acks)
     assert verdict["lost"] == []
     assert verdict["twice"] == []
     assert verdict["streams_with_gaps"] == []
