@@ -213,17 +213,49 @@ def test_a_process_goes_on_from_the_views_of_another(embedded: services.Service)
     ]
 
 
-def test_rows_of_another_shape_are_made_anew_though_nothing_happened(
-    embedded: services.Service,
+def as_another_release_wrote_them(embedded: services.Service, version: int) -> None:
+    with embedded.store.database.writing() as connection:
+        connection.exec_driver_sql(f"UPDATE projection SET version = {version}")
+        connection.exec_driver_sql(
+            f"UPDATE view_row SET data = '{{}}', view = '{version}' || substr(view, 2)"
+        )
+
+
+@pytest.mark.parametrize("version", [project.VERSION - 1, project.VERSION + 1])
+def test_rows_of_another_shape_stand_beside_ours_while_a_release_is_replaced(
+    embedded: services.Service, version: int
 ) -> None:
     embedded.queries.rows("units")
-    before = table(embedded)
-    with embedded.store.database.writing() as connection:
-        connection.exec_driver_sql("UPDATE projection SET version = version - 1")
-        connection.exec_driver_sql("UPDATE view_row SET data = '{}'")
+    ours = table(embedded)
+    as_another_release_wrote_them(embedded, version)
+    theirs = table(embedded)
+    views = project.Views(embedded.store.database)
+    assert views.position() == -1
+    assert views.rows("gates") == (-1, [])
+    with embedded.folder.at_head() as fleet:
+        views.project(fleet)
+    assert table(embedded) == sorted(ours + theirs)
+    assert views.rows("gates")[1] == embedded.queries.rows("gates")["items"]
+    with embedded.store.database.reading() as connection:
+        found = connection.exec_driver_sql("SELECT version, position FROM projection").all()
+    assert sorted(found) == sorted(
+        [(version, views.position()), (project.VERSION, views.position())]
+    )
+
+
+def test_rows_of_releases_before_the_last_are_thrown_away(embedded: services.Service) -> None:
+    embedded.queries.rows("units")
+    ours = table(embedded)
+    as_another_release_wrote_them(embedded, project.VERSION - 2)
+    with (
+        embedded.store.database.writing() as connection
+    ):  # as they were before versions stood there
+        connection.exec_driver_sql("INSERT INTO view_row VALUES ('units', 'u', 1, '{}')")
     with embedded.folder.at_head() as fleet:
         project.Views(embedded.store.database).project(fleet)
-    assert table(embedded) == before
+    assert table(embedded) == ours
+    with embedded.store.database.reading() as connection:
+        assert len(connection.exec_driver_sql("SELECT version FROM projection").all()) == 1
 
 
 def test_a_view_that_failed_to_be_written_is_not_half_there(
@@ -234,8 +266,8 @@ def test_a_view_that_failed_to_be_written_is_not_half_there(
     random_history(embedded, random.Random(2), 8)
     with database.connect(str(embedded.settings.database_url)).writing() as blocker:
         blocker.exec_driver_sql(
-            "CREATE TRIGGER refuse BEFORE INSERT ON view_row WHEN NEW.view = 'units' "
-            "BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
+            "CREATE TRIGGER refuse BEFORE INSERT ON view_row "
+            f"WHEN NEW.view = '{project.VERSION}/units' BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
         )
     with pytest.raises(Exception, match="refused by the test"):
         embedded.queries.rows("units")

@@ -2,6 +2,9 @@
 
 The checkpoint moves in the transaction that writes the rows, and only from where this process last
 saw it: of two processes that project the same events one wins, and the other reads its rows.
+
+Rows of another shape stand beside those of this one, with a checkpoint of their own. While a release
+is replaced its processes and those of the next each keep and read theirs.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from smgate.views import remake
 from smgate.views.shape import Row
 
 NAME: Final = "views"
-VERSION: Final = 2
-"""Raised with any change to a row's shape: the rows are then made anew from the log."""
+VERSION: Final = 3
+"""Raised by one with any release that changes a row's shape: its rows are made anew from the log."""
 
 _ROW = tables.VIEW_ROW.c
 _CHECKPOINT = tables.PROJECTION.c
 _THIS: Final = sa.and_(_CHECKPOINT.name == NAME, _CHECKPOINT.version == VERSION)
+_STORED: Final = {view: f"{VERSION}/{view}" for view in remake.MAKERS}
+"""The name under which the rows of a view of this shape are stored."""
 
 _UPSERT: Final = sa.text("""
 INSERT INTO view_row (view, key, position, data) VALUES (:view, :key, :position, :data)
@@ -98,7 +103,7 @@ class Views:
             return position, [msgspec.json.decode(data) for _, data in kept]
         with self._database.reading() as connection:
             found = connection.execute(
-                sa.select(_ROW.data).where(_ROW.view == view).order_by(_ROW.key)
+                sa.select(_ROW.data).where(_ROW.view == _STORED[view]).order_by(_ROW.key)
             )
             listed = [msgspec.json.decode(data) for (data,) in found]
             return _position(connection), listed
@@ -112,7 +117,7 @@ class Views:
             return position, None if held is None else msgspec.json.decode(held[1])
         with self._database.reading() as connection:
             data = connection.execute(
-                sa.select(_ROW.data).where(_ROW.view == view, _ROW.key == key)
+                sa.select(_ROW.data).where(_ROW.view == _STORED[view], _ROW.key == key)
             ).scalar()
             return _position(connection), None if data is None else msgspec.json.decode(data)
 
@@ -132,7 +137,8 @@ class Views:
             if changed:
                 connection.execute(_UPSERT, [_bound(key, *made.rows[key]) for key in changed])
             if gone:
-                connection.execute(_DELETE, [{"view": view, "key": key} for view, key in gone])
+                bound = [{"view": _STORED[view], "key": key} for view, key in gone]
+                connection.execute(_DELETE, bound)
         self._digests = held
         held.update(digests)
         for key in gone:
@@ -142,7 +148,6 @@ class Views:
     def _move(self, connection: sa.Connection, current: int, position: int) -> None:
         """Compare and set the checkpoint; it also keeps others out until the commit."""
         if current < 0:
-            connection.execute(sa.delete(tables.PROJECTION).where(_CHECKPOINT.name == NAME, ~_THIS))
             try:
                 connection.execute(
                     sa.insert(tables.PROJECTION).values(
@@ -151,6 +156,7 @@ class Views:
                 )
             except sa.exc.IntegrityError as error:
                 raise LostRaceError from error
+            _clear_out(connection)
             return
         moved = connection.execute(
             sa.update(tables.PROJECTION)
@@ -166,12 +172,25 @@ def _position(connection: sa.Connection) -> int:
     return -1 if found is None else int(found)
 
 
+def _clear_out(connection: sa.Connection) -> None:
+    """Throw away what no process reads any more: the release before this one may run, none before it."""
+    of_any = _CHECKPOINT.name == NAME
+    connection.execute(
+        sa.delete(tables.PROJECTION).where(of_any, _CHECKPOINT.version < VERSION - 1)
+    )
+    versions = connection.scalars(sa.select(_CHECKPOINT.version).where(of_any))
+    read = [_ROW.view.startswith(f"{version}/") for version in versions]
+    connection.execute(sa.delete(tables.VIEW_ROW).where(~sa.or_(*read)))
+
+
 def _bound(key: remake.Key, position: int, data: bytes) -> dict[str, object]:
-    return {"view": key[0], "key": key[1], "position": position, "data": data.decode()}
+    return {"view": _STORED[key[0]], "key": key[1], "position": position, "data": data.decode()}
 
 
 def _stored(connection: sa.Connection) -> dict[remake.Key, bytes]:
+    views = {stored: view for view, stored in _STORED.items()}
+    found = sa.select(_ROW.view, _ROW.key, _ROW.data).where(_ROW.view.in_(views))
     return {
-        (view, key): hashlib.sha256(data.encode()).digest()
-        for view, key, data in connection.execute(sa.select(_ROW.view, _ROW.key, _ROW.data))
+        (views[stored], key): hashlib.sha256(data.encode()).digest()
+        for stored, key, data in connection.execute(found)
     }
