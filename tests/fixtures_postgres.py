@@ -187,8 +187,10 @@ def _system(binaries: pathlib.Path, folder: str, settings: Mapping[str, str]) ->
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     options += f" -c unix_socket_directories={folder}"
     call("pg_ctl", "-w", "-l", f"{folder}/server.log", "-o", options, "start")
+    address = settings["listen_addresses"]
+    place = f"{address}:{settings['port']}/postgres" if address else f"/postgres?host={folder}"
     try:
-        yield sa.make_url(f"postgresql://postgres@/postgres?host={folder}")
+        yield sa.make_url(f"postgresql://postgres@{place}")
     finally:
         call("pg_ctl", "-m", "immediate", "stop")
 

@@ -52,14 +52,12 @@ def say(
 
 
 def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
-    """All lines that append."""
-    bare = "executemany" if place.kind == "sqlite" else "COPY"
-    names = {"peer": "eventsourcing recorder", "ceiling": f"{bare}, one commit each"}
-    urls = {"value": place.log(), "peer": place.empty(), "ceiling": place.empty()}
+    """The lines of one process that appends."""
+    urls = _places_of(place)
 
     def measured(name: str, work: Callable[[str], turns.Work]) -> None:
         if wanted(name):
-            say(place, name, {kind: work(kind) for kind in urls}, unit="1/s", **names)
+            say(place, name, {kind: work(kind) for kind in urls}, unit="1/s", **_names(place))
 
     with _opened(urls) as subjects:
         for callers in (1, 32, 256):
@@ -81,6 +79,16 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
 
             measured(f"append_batch_{facts}", batches)
 
+
+def appending_at_once(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
+    """The line of several processes, on databases of their own: a subject that hung still holds its."""
+    name = f"append_writers_{WRITERS}"
+    if not wanted(name):
+        return
+    urls = _places_of(place)
+    with _opened(urls):
+        pass  # The tables are made by one, not by four at once.
+
     def processes(kind: str) -> turns.Work:
         alone = kind == "ceiling"
         return lambda: log_append.rate_of_processes(
@@ -92,7 +100,17 @@ def appending(place: log_places.Place, wanted: Callable[[str], bool]) -> None:
             seconds=SECONDS,
         )
 
-    measured(f"append_writers_{WRITERS}", processes)
+    work = {kind: processes(kind) for kind in urls}
+    say(place, name, work, unit="1/s", **_names(place))
+
+
+def _places_of(place: log_places.Place) -> dict[str, str]:
+    return {"value": place.log(), "peer": place.empty(), "ceiling": place.empty()}
+
+
+def _names(place: log_places.Place) -> dict[str, str]:
+    bare = "executemany" if place.kind == "sqlite" else "COPY"
+    return {"peer": "eventsourcing recorder", "ceiling": f"{bare}, one commit each"}
 
 
 @contextlib.contextmanager
@@ -137,6 +155,7 @@ def main() -> None:
     with log_places.places(kinds.split(",")) as places:
         for place in places:
             appending(place, wanted)
+            appending_at_once(place, wanted)
             reading(place, wanted)
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import psycopg
 import sqlalchemy as sa
-from tests import fixtures_postgres
+from tests import fixtures_postgres, ports
 
 from smgate.log import open as log_open
 
@@ -21,7 +21,9 @@ DURABLE = {
     "synchronous_commit": "on",
     "full_page_writes": "on",
     "max_connections": "200",
-    "listen_addresses": "",
+    # As most servers are reached. The library's pipeline, given 1,000 events at once, was also seen
+    # to wait for ever at the smaller buffers of a Unix socket.
+    "listen_addresses": "127.0.0.1",
 }
 
 
@@ -93,7 +95,8 @@ def places(kinds: list[str]) -> Iterator[list[Place]]:
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="smgate-bench-"))
             made.append(Sqlite(pathlib.Path(folder)))
         if "postgres" in kinds:
-            made.append(Postgres(closing.enter_context(fixtures_postgres.serving(DURABLE))))
+            settings = DURABLE | {"port": str(ports.free_port())}
+            made.append(Postgres(closing.enter_context(fixtures_postgres.serving(settings))))
         yield made
 
 

@@ -36,7 +36,7 @@ VIEW_FACTS_MAX: Final = 20_000
 PEER_VIEW_FACTS_MAX: Final = 2_000
 AT_ONCE: Final = 5_000
 PEER_AT_ONCE: Final = 100
-"""The library pipelines each event of a call on PostgreSQL; with 1,000 that was seen to hang."""
+"""The library pipelines each event of a call on PostgreSQL; see `log_places.DURABLE`."""
 PAGE: Final = 1_000
 VIEW_FACTS: Final = 500
 

@@ -267,3 +267,22 @@ def test_the_plain_scheme_opens_the_same_store(postgres_url: str) -> None:
     opened = log_open.open_store(explicit, clock_us=lambda: 0)
     assert isinstance(opened, postgres.PostgresStore)
     opened.close()
+
+
+def test_pages_of_the_log_come_in_binary_form(store: sql.SqlStore) -> None:
+    """As text, a payload comes at twice its size and is half of the time of a replay."""
+    seen: dict[str, int] = {}
+
+    def note(_connection: object, cursor: psycopg.Cursor, statement: str, *_: object) -> None:
+        seen[statement] = int(cursor.format)
+
+    store.append(run("s", 1, 3), writer="w")
+    once = store.database.once
+    sa.event.listen(once, "after_cursor_execute", note)
+    store.read(after=0)
+    store.read_stream("s")
+    store.read_batches(after=0)
+    sa.event.remove(once, "after_cursor_execute", note)
+    of_rows = {statement: form for statement, form in seen.items() if "LIMIT" in statement}
+    assert len(of_rows) == 3
+    assert set(of_rows.values()) == {1}

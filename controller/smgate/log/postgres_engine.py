@@ -33,6 +33,8 @@ _VANISHED: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+BINARY: Final = "smgate_binary"
+"""Execution option of a statement whose rows come in PostgreSQL's binary form: half the time to read."""
 _REFUSED_OPTIONS: Final = "unsupported startup parameter"  # PgBouncer's words, in every version.
 _LOOK: Final = (
     "SELECT pg_backend_pid(), current_user, current_database(), json_object_agg(name, setting::bigint) "
@@ -98,7 +100,23 @@ def pooled(url: sa.URL, *, read_only: bool) -> sa.Engine:
     if not read_only:
         sa.event.listen(engine, "handle_error", forget_if_read_only)
     sa.event.listen(engine, "do_connect", _connect_with_timeouts)
+    sa.event.listen(engine, "before_cursor_execute", _choose_form)
     return engine
+
+
+def _choose_form(
+    connection: sa.Connection,
+    cursor: psycopg.Cursor,
+    statement: str,
+    parameters: object,
+    context: sa.engine.interfaces.ExecutionContext,
+    many: bool,  # noqa: FBT001  SQLAlchemy calls it so
+) -> None:
+    del connection, statement, parameters, many
+    if context.execution_options.get(BINARY):
+        from psycopg import pq
+
+        cursor.format = pq.Format.BINARY
 
 
 def single(url: sa.URL) -> sa.Engine:

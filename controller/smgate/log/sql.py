@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from smgate.log import batch, chain, floor_rows, group, port, tables
+from smgate.log import batch, chain, floor_rows, group, port, postgres_engine, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +39,14 @@ READ: Final = (
     .where(_EVENT.position > sa.bindparam("after"))
     .order_by(_EVENT.position)
     .limit(sa.bindparam("limit"))
+    .execution_options(**{postgres_engine.BINARY: True})
 )
 READ_STREAM: Final = (
     sa.select(*_RECORD_COLUMNS)
     .where(_EVENT.stream == sa.bindparam("stream"), _EVENT.version > sa.bindparam("after"))
     .order_by(_EVENT.version)
     .limit(sa.bindparam("limit"))
+    .execution_options(**{postgres_engine.BINARY: True})
 )
 READ_BATCHES: Final = (
     sa.select(
@@ -58,6 +60,7 @@ READ_BATCHES: Final = (
     .where(_BATCH.first_position > sa.bindparam("after"))
     .order_by(_BATCH.first_position)
     .limit(sa.bindparam("limit"))
+    .execution_options(**{postgres_engine.BINARY: True})
 )
 STREAM_VERSION: Final = sa.select(sa.func.max(_EVENT.version)).where(
     _EVENT.stream == sa.bindparam("stream")
