@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import pathlib
 import subprocess
 import sys
@@ -271,3 +272,33 @@ def test_a_file_of_kept_heads_says_line_by_line_what_agrees(
     file.write_text("no head here\n")
     assert cli(url, "--against", str(file)).code == 2
     assert cli_fakes.Cli(None)("log", "verify", "--against", str(file)).code == 2
+
+
+def test_what_only_looks_like_a_head_is_none_and_breaks_nothing() -> None:
+    """A file of heads is of anybody: notes, answers of other programs, half a line."""
+    digest = "ab" * 32
+    lines = [
+        "[" * 100_000,
+        '{"position": 3, "chain": "a1b2"}',
+        json.dumps({"position": True, "chain": digest}),
+        '{"position": 3, "chain": "no hex"}',
+        '{"position": "3", "chain": null}',
+        json.dumps([{"position": 7, "chain": digest.upper()}, {"position": 8}]),
+        "9:" + digest.upper(),
+    ]
+    found, without = kept.read(lines)
+    assert [(one.position, one.chain.hex(), one.line) for one in found] == [
+        (7, digest, 6),
+        (9, digest, 7),
+    ]
+    assert without == 5
+
+
+def test_a_worker_that_is_killed_is_told(url: str, store: sql.SqlStore) -> None:
+    walks = verify_workers.walker(url, store, workers=2)([(walk.BEGINNING, 5)] * 4, frozenset())
+    next(walks)
+    for one in multiprocessing.active_children():
+        one.kill()
+    with pytest.raises(port.LogUnavailableError) as caught:
+        list(walks)
+    assert (caught.value.reason, "--workers" in caught.value.next_step) == ("worker_ended", True)

@@ -100,9 +100,9 @@ def test_it_is_ready_only_while_somebody_leads(bench: cb.Bench) -> None:
     assert bench.http.get("/readyz").status_code == 200  # another process leads
 
 
-def test_it_is_not_ready_on_a_database_of_another_revision(embedded: cb.Bench) -> None:
+def test_it_is_not_ready_on_a_database_of_an_older_revision(embedded: cb.Bench) -> None:
     with embedded.service.store.database.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     problems = embedded.http.get("/readyz").json()["problems"]
     assert [problem["code"] for problem in problems] == ["schema"]
 
@@ -198,3 +198,31 @@ def test_a_body_that_never_ends_is_given_up(announced: bytes) -> None:
     asyncio.run(limited(scope, receive, send))
     assert sent[0]["status"] == 408
     assert b"body_too_slow" in sent[1]["body"]
+
+
+def test_a_newer_release_that_only_added_leaves_this_one_ready(bench: cb.Bench) -> None:
+    """Else putting the release before back would leave nobody to send requests to."""
+    with bench.service.store.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    assert bench.http.get("/readyz").json() == {"status": "ready", "problems": []}
+    with bench.service.store.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE log_format SET level = 99")
+    [problem] = bench.http.get("/readyz").json()["problems"]
+    assert (problem["code"], "level 99" in problem["sentence"]) == ("schema", True)
+
+
+def test_an_event_of_a_newer_release_stops_the_reader_with_its_name(bench: cb.Bench) -> None:
+    viewer = bench.token("viewer")
+    store = bench.service.store
+    record = port.NewRecord("tomorrow", 1, "martian_landed", 7, 1, "controller", b"{}")
+    store.append([record], writer="tomorrow")
+    answer = bench.http.get("/v1/units", headers=cb.bearer(viewer))
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"]) == (503, "event_unknown")
+    assert "'martian_landed' version 7" in told["message"]
+    assert told["next_step"]
+    bench.service.leader.step()
+    problems = bench.http.get("/readyz").json()["problems"]
+    assert "'martian_landed' version 7" in problems[0]["sentence"]
+    assert bench.get(viewer, "events?after=0&limit=1000")["items"][-1]["type"] == "martian_landed"
+    assert bench.get(viewer, "log/verify")["ok"] is True

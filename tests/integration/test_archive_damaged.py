@@ -121,15 +121,29 @@ def test_a_damaged_file_refuses_what_needs_it_and_nothing_else(
 def test_a_file_of_another_log_is_not_taken_for_this_ones(
     asked: Asked, tmp_path: pathlib.Path
 ) -> None:
-    """It has the same name where the other log was cut at the same places."""
+    """Somebody gave it the name of this one's."""
     other = tmp_path / "other"
     (other / "archive").mkdir(parents=True)
     with cb.running(cb.settings(f"sqlite:///{other / 'log.db'}", other)) as bench:
         theirs = Asked(bench, other / "archive")
-    assert theirs.names == asked.names
-    for name in asked.names:
-        shutil.copy(other / "archive" / name, asked.folder / name)
+    assert set(theirs.names).isdisjoint(asked.names)
+    for their, name in zip(theirs.names, asked.names, strict=True):
+        shutil.copy(other / "archive" / their, asked.folder / name)
     for status, body in (asked.why(asked.older), asked.whatif(asked.older)):
         assert (status, body["error"]["code"]) == (409, "archive_bad")
         assert asked.names[0] in body["error"]["message"]
     assert asked.why(asked.floor + 1)[0] == 200
+
+
+def test_what_was_known_at_the_floor_itself_needs_no_file(
+    bench: cb.Bench, tmp_path: pathlib.Path
+) -> None:
+    asked = Asked(bench, tmp_path)
+    with_files = asked.why(asked.floor)
+    for name in asked.names:
+        (tmp_path / name).unlink()
+    bench.service.queries._past._last = None
+    without = asked.why(asked.floor)
+    assert (with_files[0], without[0]) == (200, 200), without
+    for name in ("form", "value", "code", "as_of_position", "arrived_later"):
+        assert with_files[1].get(name) == without[1].get(name)

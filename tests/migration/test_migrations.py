@@ -11,6 +11,7 @@ import alembic.migration
 import alembic.script
 import pytest
 import sqlalchemy as sa
+from tests.log_records import run
 
 from smgate.log import database, migrate, open as log_open, port, tables
 
@@ -176,7 +177,7 @@ def test_an_upgrade_that_cannot_write_says_so(tmp_path: pathlib.Path) -> None:
 @pytest.mark.postgres
 def test_a_failed_migration_leaves_nothing_behind(bare_postgres_url: str) -> None:
     execute(bare_postgres_url, "CREATE TABLE outbox_owner (id int)")  # The last one to be made.
-    with pytest.raises(sa.exc.ProgrammingError, match="already exists"):
+    with pytest.raises(port.LogUnavailableError, match=r"occupied.*already exists"):
         log_open.upgrade(bare_postgres_url)
     inspector = sa.inspect(plain_engine(bare_postgres_url))
     assert inspector.get_table_names() == ["outbox_owner"]
@@ -185,7 +186,7 @@ def test_a_failed_migration_leaves_nothing_behind(bare_postgres_url: str) -> Non
 def test_a_failed_migration_leaves_nothing_behind_on_sqlite(tmp_path: pathlib.Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     execute(url, "CREATE TABLE outbox_owner (id INTEGER)")
-    with pytest.raises(sa.exc.OperationalError, match="already exists"):
+    with pytest.raises(port.LogUnavailableError, match=r"occupied.*already exists"):
         log_open.upgrade(url)
     assert sa.inspect(plain_engine(url)).get_table_names() == ["outbox_owner"]
 
@@ -208,3 +209,59 @@ def test_the_migrations_of_an_installed_wheel_come_before_a_repositorys(
         folder.mkdir()
         (folder / "env.py").touch()
         assert migrate.locate(package) == folder
+
+
+DAMAGES = {
+    "head_differs": (
+        "UPDATE log_head SET position = position - 1",
+        "UPDATE log_head SET position = position + 5",
+        "UPDATE log_head SET chain = (SELECT root FROM log_batch)",
+        "DELETE FROM log_batch",
+        "DELETE FROM log_event WHERE position = 3",
+    ),
+    "level_missing": ("DELETE FROM log_format",),
+    "too_new": ("UPDATE log_format SET level = 99",),
+}
+
+
+@pytest.mark.parametrize("code", DAMAGES)
+def test_check_tells_rows_with_which_nothing_can_be_appended(bare_url: str, code: str) -> None:
+    """`serve` asks the same, and refuses: on a head that lies, each append would be another lie."""
+    for number, statement in enumerate(DAMAGES[code]):
+        if number:
+            execute(
+                bare_url,
+                *(f"DROP TABLE {table}" for table in (*shape(bare_url), "alembic_version")),
+            )
+        log_open.upgrade(bare_url)
+        store = log_open.open_store(bare_url, clock_us=lambda: 1)
+        store.append(run("a", 1, 3), writer="w")
+        store.close()
+        assert codes(bare_url) == []
+        execute(bare_url, statement)
+        assert codes(bare_url) == [code], statement
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "constraint", ["ck_log_event_two_people", "ck_log_head_one_row", "pk_log_batch", "pk_log_event"]
+)
+def test_check_tells_a_constraint_that_somebody_dropped(
+    bare_postgres_url: str, constraint: str
+) -> None:
+    log_open.upgrade(bare_postgres_url)
+    table = constraint.split("_", 1)[1].removesuffix("_two_people").removesuffix("_one_row")
+    execute(bare_postgres_url, f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
+    assert codes(bare_postgres_url) == ["tables_differ"]
+
+
+def test_check_tells_a_constraint_that_is_missing_in_a_file(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    log_open.upgrade(url)
+    raw = sqlite3.connect(tmp_path / "log.db")
+    (made,) = raw.execute("SELECT sql FROM sqlite_master WHERE name = 'log_event'").fetchone()
+    checked = made.index("CONSTRAINT ck_log_event_two_people")
+    without = made[:checked].rstrip().rstrip(",") + "\n) STRICT"
+    raw.executescript(f"DROP TABLE log_event; {without};")
+    raw.close()
+    assert codes(url) == ["tables_differ"]

@@ -169,3 +169,34 @@ def test_a_migration_that_cannot_get_its_lock_gives_up_and_leaves_all_as_it_was(
     assert f"pg_terminate_backend({pid})" in str(caught.value)
     assert [one.code for one in log_open.check(bare_postgres_url)] == ["behind"]
     assert log_open.upgrade(bare_postgres_url) == migrate.newest()
+
+
+def test_the_copy_is_for_nobody_who_may_not_read_the_file(tmp_path: pathlib.Path) -> None:
+    """It holds what the file holds: facts, and the hashes of every token."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    old_log.make(url, "0001")
+    (tmp_path / "log.db").chmod(0o640)
+    log_open.upgrade(url)
+    copy = migrate.backup_of(url)
+    assert copy is not None
+    assert copy.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_copy_is_a_log_that_can_be_put_back(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    old_log.make(url, "0001")
+    log_open.upgrade(url)
+    store = opened(url)
+    store.append(run("new", 1, 2), writer="w")
+    store.close()
+    copy = migrate.backup_of(url)
+    assert copy is not None
+    for left in tmp_path.glob("log.db-*"):
+        left.unlink()
+    copy.replace(tmp_path / "log.db")
+    assert [one.code for one in log_open.check(url)] == ["behind"]
+    log_open.upgrade(url)
+    store = opened(url)
+    report = verify.verify(store)
+    assert (report.ok, report.positions) == (True, 83)
+    store.close()

@@ -6,7 +6,7 @@ import pytest
 from tests.log_records import run
 
 from smgate.domain import genesis
-from smgate.log import memory, port
+from smgate.log import memory, port, port_archive
 from smgate.service import fold, lost, records
 
 
@@ -64,5 +64,18 @@ def test_a_log_that_went_on_or_was_cut_is_the_same() -> None:
     seen = moved.store.head()
     for version, events in enumerate(run("s", 1, 3), 1):
         moved.store.append([events], writer=f"w{version}")
-    moved.store.raise_floor(moved.store.head().position)
+    head = moved.store.head()
+    moved.store.add_segment(
+        port_archive.Segment(
+            first_position=1,
+            last_position=head.position,
+            folder="",
+            name="",
+            sha256="",
+            chain_before=b"",
+            chain_after=head.chain,
+            recorded_at_us=0,
+        )
+    )
+    moved.store.raise_floor(head.position)
     lost.check(moved.store, moved.store.head(), seen)

@@ -20,7 +20,7 @@ def asked(url: str, *, read_only: bool = False) -> dict[str, object]:
         found.update(named)
         raise StopError
 
-    engine = opened._writer
+    engine = getattr(opened._writer, "_proxied", opened._writer)  # Options of its own, one pool.
     sa.event.remove(engine, "do_connect", postgres_engine._connect_with_timeouts)
     sa.event.listen(engine, "do_connect", look)
     with pytest.raises(StopError), engine.connect():

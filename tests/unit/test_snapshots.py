@@ -215,3 +215,46 @@ def test_a_change_of_the_code_is_another_fold_version(tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         snapshots.fold_version.cache_clear()
+
+
+class Full:
+    """A store on a disk that is full for a while."""
+
+    def __init__(self, store):
+        self._store, self.full, self.tried = store, True, 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def keep_snapshot(self, snapshot, *, most):
+        self.tried += 1
+        if self.full:
+            raise port.LogUnavailableError("disk_full", "no room")
+        self._store.keep_snapshot(snapshot, most=most)
+
+
+def test_one_that_could_not_be_kept_is_tried_again_after_a_while(monkeypatch):
+    monkeypatch.setattr(snapshots, "EVERY", 1)
+    monkeypatch.setattr(snapshots, "EVERY_OF_UNITS", 0)
+    store, at = Full(a_log()), clock.ManualClock(1)
+    folder = folded(store)
+    with pytest.raises(port.LogUnavailableError):
+        folder.keep(clock=at)
+    for _ in range(5):
+        at.advance_to(at.now_us() + 10_000_000)
+        assert not folder.keep(clock=at)
+    assert (store.tried, folder.snapshot_failures) == (1, 1)
+    store.full = False
+    at.advance_to(at.now_us() + 300_000_000)
+    assert folder.keep(clock=at)
+    assert not folder.keep(clock=at)
+    assert (store.tried, len(store.snapshots())) == (2, 1)
+
+
+def test_a_process_that_ends_tries_once_more():
+    store, at = Full(a_log()), clock.ManualClock(1)
+    folder = folded(store)
+    with pytest.raises(port.LogUnavailableError):
+        folder.keep(clock=at, least=1)
+    store.full = False
+    assert folder.keep(clock=at, least=1)

@@ -9,12 +9,13 @@ import fastapi
 import msgspec
 from starlette import exceptions
 
-from smgate.log import archive, formats, port
+from smgate.log import archive, codec, formats, port
 from smgate.service import openings, refusal
 from smgate.wire import base
 
 JSON: Final = "application/json"
 SENTENCE_MAX: Final = 1_000
+EVENT_UNKNOWN_STEP: Final = "Run the release that wrote it. If that is this one, `smgate log verify` says which row was changed."
 log = logging.getLogger(__name__)
 Past = archive.ArchiveMissingError | archive.ArchiveBadError | openings.UnreadableOpeningError
 
@@ -117,6 +118,16 @@ def install(app: fastapi.FastAPI) -> None:
 
 
 def _install_past(app: fastapi.FastAPI) -> None:
+    @app.exception_handler(port.BelowFloorError)
+    async def cut(_: fastapi.Request, exc: port.BelowFloorError) -> fastapi.Response:
+        sentence = f"The log was put into the archive up to position {exc.floor} meanwhile."
+        return error(503, exc.code, sentence, "Ask again.", headers={"Retry-After": "1"})
+
+    @app.exception_handler(codec.UnknownEventError)
+    async def unknown(_: fastapi.Request, exc: codec.UnknownEventError) -> fastapi.Response:
+        log.error("The log cannot be read: %s", exc)
+        return error(503, "event_unknown", f"The log cannot be read: {exc}", EVENT_UNKNOWN_STEP)
+
     @app.exception_handler(archive.ArchiveMissingError)
     @app.exception_handler(archive.ArchiveBadError)
     @app.exception_handler(openings.UnreadableOpeningError)

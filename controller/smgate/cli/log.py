@@ -214,7 +214,7 @@ def rulings(
 )
 def redact(
     session: sessions.Session,
-    position: Annotated[int, typer.Argument(min=1, help="Of the fact.")],
+    position: Annotated[int, typer.Argument(min=1, max=1 << 53, help="Of the fact.")],
     by: Annotated[str, typer.Option("--by", help="Who orders it.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the log.")],
     database: Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _refusals() -> tuple[type[Any], ...]:
     """Errors of the log that say themselves what is refused, and the next step."""
-    from smgate.log import archive, formats
+    from smgate.log import archive, codec, formats
     from smgate.service import openings
 
     return (
@@ -24,10 +24,19 @@ def _refusals() -> tuple[type[Any], ...]:
         archive.ArchiveBadError,
         openings.UnreadableOpeningError,
         formats.NotFinalizedError,
+        codec.UnknownEventError,
     )
 
 
 def _conflict(error: Any) -> failures.CliError:  # noqa: ANN401  one of `_refusals`
+    if not hasattr(error, "code"):  # The codec knows no operator.
+        return failures.CliError(
+            "The log cannot be read.",
+            code="event_unknown",
+            exit_code=exit_codes.CONFLICT,
+            cause=str(error),
+            hint="Run the release that wrote it; smgate log verify says whether a row was changed.",
+        )
     return failures.CliError(
         error.sentence, code=error.code, exit_code=exit_codes.CONFLICT, hint=error.next_step
     )

@@ -23,7 +23,7 @@ def archive(
     if not to.is_dir():
         raise failures.usage(f"{to} is no folder.", hint="Make it; it stays as long as the log.")
     with offline.told(url):
-        from smgate.log import open as log_open
+        from smgate.log import archive as files, open as log_open
         from smgate.service import cut
 
         store = log_open.open_sql_store(url, clock_us=clock.now_us)
@@ -38,6 +38,7 @@ def archive(
             )
             if not dry_run:
                 made = cut.cut(store, to, through=through)
+            unlisted = files.unlisted(to, store.segments())
         except OSError as error:
             raise failures.CliError(
                 "A file of the archive cannot be written.",
@@ -47,4 +48,5 @@ def archive(
             ) from error
         finally:
             store.close()
-    return {"apiVersion": "v1", **dataclasses.asdict(made), "dry_run": dry_run}
+    told = {"apiVersion": "v1", **dataclasses.asdict(made), "dry_run": dry_run}
+    return told | {"unlisted": unlisted}

@@ -31,16 +31,15 @@ def verify(
         store = log_open.open_store(url, clock_us=lambda: 0, read_only=True)
         try:
             past = archived.ArchivedLog(store, folder=archive)
-            begun = resumed = None if progress is None else _resume(past, progress, heads)
-            if begun is None or begun.place.position < store.head().floor_position:
-                watched = frozenset(one.position for one in heads)
-                begun = archived.walked(store, past, watched)
-            report = verifying.verify(
+            resumed = None if progress is None else _resume(past, progress, heads)
+            watched = frozenset(one.position for one in heads)
+            walker = verify_workers.walker(url, store, workers=workers or verify_workers.cores())
+            report = verifying.verified(
                 store,
+                lambda: archived.walked(store, past, watched, resumed),
                 kept=heads,
-                begun=begun,
                 stretch=verify_workers.STRETCH,
-                walker=verify_workers.walker(url, store, workers=workers or verify_workers.cores()),
+                walker=walker,
                 reached=lambda walked: _save(progress, walked),
             )
         finally:

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,8 @@ FORMAT: Final = "smgate log archive 1"
 RECORDS_MAX: Final = 50_000
 """Records in one file, or one batch that has more: what is held in memory to read any of them."""
 LEVEL: Final = 6
+PREFIX: Final = "smgate-log-"
+"""What the name of every file begins with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,15 +79,19 @@ def write(
         ArchiveBadError: what was read back is not what was written.
     """
     first, last = contents.batches[0], contents.batches[-1]
-    name = f"smgate-log-{first.first_position:012}-{last.last_position:012}.jsonl.gz"
     lines = b"".join(_lines(contents, before=before, incarnation=incarnation))
     data = gzip.compress(lines, LEVEL, mtime=0)
+    digest = hashlib.sha256(data).hexdigest()
+    # By its content, so that no file is ever written over: two logs may use one folder, and so may a log
+    # and a copy of it that went on as another.
+    places = f"{first.first_position:012}-{last.last_position:012}"
+    name = f"{PREFIX}{places}-{digest[:12]}.jsonl.gz"
     segment = port_archive.Segment(
         first_position=first.first_position,
         last_position=last.last_position,
         folder=str(folder.absolute()),
         name=name,
-        sha256=hashlib.sha256(data).hexdigest(),
+        sha256=digest,
         chain_before=before,
         chain_after=last.chain,
         recorded_at_us=last.recorded_at_us,
@@ -96,7 +102,7 @@ def write(
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(folder / name)
-    _sync(folder)
+    sync(folder)
     if read(segment, folder) != contents:
         raise ArchiveBadError(folder / name, "reading it gives something else")
     return segment
@@ -124,6 +130,15 @@ def read(segment: port_archive.Segment, folder: pathlib.Path) -> Contents:
     return contents
 
 
+def unlisted(folder: pathlib.Path, listed: Iterable[port_archive.Segment]) -> tuple[str, ...]:
+    """Files of an archive in a folder that a log does not list, and so never reads.
+
+    A cut that was killed or stopped leaves some, and another log may keep its own there.
+    """
+    names = {one.name for one in listed}
+    return tuple(sorted({path.name for path in folder.glob(f"{PREFIX}*")} - names))
+
+
 def _check(
     segment: port_archive.Segment, contents: Contents, before: bytes, path: pathlib.Path
 ) -> None:
@@ -139,7 +154,8 @@ def _check(
         if (one.first_position, one.chain) != (position, reached):
             raise ArchiveBadError(path, f"the chain breaks at position {position}")
         position += one.count
-    if (position - 1, reached) != (segment.last_position, segment.chain_after):
+    ends = (position - 1, reached, contents.batches[-1].recorded_at_us if contents.batches else 0)
+    if ends != (segment.last_position, segment.chain_after, segment.recorded_at_us):
         raise ArchiveBadError(path, "it ends elsewhere")
 
 
@@ -222,8 +238,9 @@ def _record(told: dict[str, Any], one: port.Batch, offset: int) -> port.StoredRe
     )
 
 
-def _sync(folder: pathlib.Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
+def sync(path: pathlib.Path) -> None:
+    """Have a file or a folder as it is now survive a power loss."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

@@ -110,30 +110,59 @@ class ArchivedLog:
         return self._last[1]
 
 
+def _left_bad(store: port.Store, past: ArchivedLog) -> walk.BadRow | None:
+    """The first row at or below the floor that is not what the archive has there.
+
+    Nobody reads such a row, but an append would take it for what was written before.
+    """
+    after = walk.BEFORE_ALL
+    while page := store.below_floor(after=after, limit=walk.PAGE):
+        for one in page:
+            there = past.read(after=one.position - 1, limit=1) if one.position > 0 else []
+            if not there or there[0].position != one.position:
+                sentence = f"A record stands at position {one.position}, where the log has none."
+                return walk.bad_row(walk.EVENT, one.position, walk.Kind.INSERTED, sentence)
+            if there[0] != one:
+                sentence = f"The record at position {one.position} is not the one in the archive."
+                return walk.bad_row(walk.EVENT, one.position, walk.Kind.CHANGED, sentence)
+        after = page[-1].position
+    return None
+
+
 Log = port.Store | ArchivedLog
 """What can be read from its first record on, or from behind its floor."""
 
 
 def walked(
-    store: port.Store, past: ArchivedLog, watched: frozenset[int] = frozenset()
+    store: port.Store,
+    past: ArchivedLog,
+    watched: frozenset[int] = frozenset(),
+    begun: walk.Walked | None = None,
 ) -> walk.Walked | None:
-    """What a verification has verified once it walked the archive; None for a log that was not cut.
+    """What a verification has verified once it walked the archive; `begun` if the log was not cut.
 
     Args:
         store: the log.
         past: reads its archive.
         watched: positions whose chain is wanted.
+        begun: what was verified before; of less than the archive holds, it is walked anew.
 
     Raises:
         ArchiveMissingError, ArchiveBadError: a file cannot be had.
     """
     floor = store.head().floor_position
     if not floor:
-        return None
-    found = walk.walk(past, through=floor, watched=watched)
-    if found.first_bad is None and found.place.chain != store.chain_at(floor):
+        return begun
+    found = begun
+    if found is None or found.place.position < floor:
+        found = walk.walk(past, through=floor, watched=watched)
+    here = found.place.position <= floor
+    if found.first_bad is None and here and found.place.chain != store.chain_at(floor):
         sentence = f"The archive does not lead to the chain that was noted at position {floor}."
         bad = walk.bad_row("archive_segment", floor, walk.Kind.CHANGED, sentence)
         return dataclasses.replace(found, first_bad=bad)
+    if found.first_bad is None:
+        found = dataclasses.replace(found, first_bad=_left_bad(store, past))
     # What the database has of batches begins behind the floor.
-    return dataclasses.replace(found, place=dataclasses.replace(found.place, batch=floor))
+    place = dataclasses.replace(found.place, batch=max(found.place.batch, floor))
+    return dataclasses.replace(found, place=place)

@@ -213,10 +213,14 @@ def _sqlite(url: sa.URL, *, read_only: bool) -> Database:
 def _postgres(url: sa.URL, *, read_only: bool) -> Database:
     engine = postgres_engine.pooled(url, read_only=read_only)
     # All three share one pool.
+    # A reader is kept from writing by each transaction, as a pooler keeps no session to say it in.
+    reader = engine.execution_options(isolation_level="READ COMMITTED", postgresql_readonly=True)
+    once = reader if read_only else engine.execution_options(isolation_level="AUTOCOMMIT")
+    writer = reader if read_only else engine
     return Database(
         url=url,
-        once=engine.execution_options(isolation_level="AUTOCOMMIT"),
-        writer=engine,
+        once=once,
+        writer=writer,
         snapshot=engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         ),

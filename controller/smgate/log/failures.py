@@ -27,6 +27,9 @@ _POSTGRES_REASONS = {
     "25P03": "timeout",
     "28": "connection",
     "3D": "connection",
+    "3F": "no_schema",
+    "42501": "forbidden",
+    "42P07": "occupied",
     "XX001": "corrupt",
     "XX002": "corrupt",
 }
@@ -40,6 +43,8 @@ _SQLITE_REASONS = {
     sqlite3.SQLITE_READONLY: "read_only",
     sqlite3.SQLITE_IOERR: "io",
     sqlite3.SQLITE_CANTOPEN: "connection",
+    sqlite3.SQLITE_PERM: "io",
+    sqlite3.SQLITE_PROTOCOL: "busy",
     sqlite3.SQLITE_CORRUPT: "corrupt",
     sqlite3.SQLITE_NOTADB: "corrupt",
 }
@@ -78,6 +83,8 @@ def _meaning(error: sa.exc.DBAPIError | sqlite3.Error) -> port.LogError | None:
     if isinstance(origin, sqlite3.Error):
         if "no such table" in detail or "no such column" in detail:
             return port.LogNotReadyError(f"The database has no event log ({detail}).")
+        if detail.startswith("table ") and detail.endswith("already exists"):
+            return port.LogUnavailableError("occupied", detail)
         primary = getattr(origin, "sqlite_errorcode", 0) & _SQLITE_PRIMARY_CODE
         reason = _SQLITE_REASONS.get(primary)
     else:

@@ -72,6 +72,15 @@ class FloorRows(snapshot_rows.SnapshotRows):
         with self.database.writing() as connection:
             connection.execute(_ADD, bound)
 
+    def forget_segments(self) -> None:
+        """See `port_archive.Archives`."""
+        with self.database.writing() as connection:
+            connection.execute(
+                sa.delete(tables.ARCHIVE_SEGMENT).where(
+                    _SEGMENT.last_position > FLOOR.scalar_subquery()
+                )
+            )
+
     def note_streams(self, *, after: int, through: int) -> None:
         """See `port_archive.Archives`."""
         with self.database.writing() as connection:
@@ -82,7 +91,11 @@ class FloorRows(snapshot_rows.SnapshotRows):
         with self.database.writing() as connection:
             connection.execute(
                 sa.update(tables.LOG_HEAD)
-                .where(_HEAD.id == 1, _HEAD.floor_position < position)
+                .where(
+                    _HEAD.id == 1,
+                    _HEAD.floor_position < position,
+                    sa.exists().where(_SEGMENT.last_position == position),
+                )
                 .values(floor_position=position)
             )
 

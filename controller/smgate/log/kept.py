@@ -35,7 +35,8 @@ class Compared:
     sentence: str
 
 
-_PLAIN: Final = re.compile(r"(?<![0-9A-Za-z])(\d{1,19})[:\s]+([0-9a-f]{64})(?![0-9A-Za-z])")
+_DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
+_PLAIN: Final = re.compile(rf"(?<![0-9A-Za-z])(\d{{1,19}})[:\s]+({_DIGEST.pattern})(?![0-9A-Za-z])")
 
 
 def read(lines: Iterable[str]) -> tuple[list[Kept], int]:
@@ -98,23 +99,28 @@ def _compare(
 
 
 def _heads(line: str) -> Iterator[tuple[int, bytes]]:
+    left: list[object] = []
     try:
-        yield from _in_json(json.loads(line))
-    except ValueError:
-        for position, digest in _PLAIN.findall(line):
-            yield int(position), bytes.fromhex(digest)
+        left.append(json.loads(line))
+    except (ValueError, RecursionError):
+        left.append(line)
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            head = _head(one.get("position"), one.get("chain"))
+            if head is not None:
+                yield head
+                continue
+            one = list(one.values())
+        if isinstance(one, list):
+            left += reversed(one)
+        elif isinstance(one, str):
+            for position, digest in _PLAIN.findall(one):
+                yield int(position), bytes.fromhex(digest)
 
 
-def _in_json(value: object) -> Iterator[tuple[int, bytes]]:
-    if isinstance(value, dict):
-        position, digest = value.get("position"), value.get("chain")
-        if isinstance(position, int) and isinstance(digest, str):
-            yield position, bytes.fromhex(digest)
-            return
-        value = list(value.values())
-    if isinstance(value, list):
-        for inner in value:
-            yield from _in_json(inner)
-    elif isinstance(value, str):
-        for position, digest in _PLAIN.findall(value):
-            yield int(position), bytes.fromhex(digest)
+def _head(position: object, digest: object) -> tuple[int, bytes] | None:
+    """The head that two values are; None if they are something else of those names."""
+    if type(position) is int and isinstance(digest, str) and _DIGEST.fullmatch(digest):
+        return position, bytes.fromhex(digest)
+    return None

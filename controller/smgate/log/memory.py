@@ -284,6 +284,12 @@ class MemoryStore:
             if all(one.first_position != segment.first_position for one in self._segments):
                 self._segments.append(segment)
 
+    def forget_segments(self) -> None:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            floor = self._head.floor_position
+            self._segments[:] = [one for one in self._segments if one.last_position <= floor]
+
     def note_streams(self, *, after: int, through: int) -> None:
         """See `port_archive.Archives`."""
         with self._lock:
@@ -294,8 +300,16 @@ class MemoryStore:
     def raise_floor(self, position: int) -> None:
         """See `port_archive.Archives`."""
         with self._lock:
+            if all(one.last_position != position for one in self._segments):
+                return
             floor = max(self._head.floor_position, position)
             self._head = dataclasses.replace(self._head, floor_position=floor)
+
+    def below_floor(self, *, after: int, limit: int) -> list[port.StoredRecord]:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            end = max(0, self._head.floor_position - self._gone)
+            return [one for one in self._records[:end] if one.position > after][:limit]
 
     def delete_below_floor(self, *, most: int) -> int:
         """See `port_archive.Archives`."""

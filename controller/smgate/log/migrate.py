@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
+import stat
 from typing import TYPE_CHECKING
 
-import alembic.autogenerate
 import alembic.command
 import alembic.config
 import alembic.migration
@@ -16,7 +17,17 @@ import filelock
 import sqlalchemy as sa
 
 import smgate
-from smgate.log import database, failures, formats, holders, port, postgres_engine, tables
+from smgate.log import (
+    archive,
+    database,
+    failures,
+    formats,
+    holders,
+    port,
+    postgres_engine,
+    server,
+    tables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,16 +36,6 @@ WAIT_S = 60.0  # How long to wait for another process that is migrating the same
 LOCK_TIMEOUT_MS = 5_000  # A migration that cannot get its table lock must not queue readers.
 STATEMENT_TIMEOUT_MS = 600_000
 _ADVISORY_KEY = 0x736D_6761_7465  # "smgate": the same number in every version.
-POSTGRES_MIN = 130_000  # As server_version_num; the oldest that is still tested by anybody.
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One reason why this version cannot use the database as it is."""
-
-    code: str
-    sentence: str
-    next_step: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,10 @@ def upgrade(url: str) -> str:
     parsed = database.normalize(url)
     lock = _sqlite_upgrade if parsed.drivername == "sqlite" else _postgres_upgrade
     with failures.translated(), lock(parsed) as connection:
+        server.check(connection)
         current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
-        if current is not None and current not in _known():
-            _check_readable(connection, current)
+        if current is not None and current not in known():
+            check_readable(connection, current)
             return current
         alembic.command.upgrade(config(connection), "head")
         if current is None:
@@ -119,31 +121,13 @@ def _level(found: int) -> Level:
     return Level(level=found, newest=formats.LEVEL, finalizing_enables=tuple(enables))
 
 
-def _check_readable(connection: sa.Connection, revision: str) -> None:
+def check_readable(connection: sa.Connection, revision: str) -> None:
     """A revision this version does not know is of a newer one; it may use it until it is finalized."""
     if not sa.inspect(connection).has_table(tables.LOG_FORMAT.name):
         raise port.LogTooNewError(
             f"The database is at revision {revision}, which this version does not know."
         )
     level_of(connection)
-
-
-def check(url: str) -> list[Problem]:
-    """What is wrong with the database; empty if this version can use it. Changes nothing."""
-    opened = database.connect(url, read_only=True)
-    try:
-        with opened.reading() as connection:
-            return _problems(connection)
-    except port.LogUnavailableError as error:
-        return [
-            Problem(
-                code="unavailable",
-                sentence=f"The database does not answer ({error.reason}): {error.detail}",
-                next_step=error.next_step,
-            )
-        ]
-    finally:
-        opened.close()
 
 
 def newest() -> str:
@@ -179,88 +163,9 @@ def _script() -> alembic.script.ScriptDirectory:
     return alembic.script.ScriptDirectory.from_config(config())
 
 
-def _known() -> set[str]:
+def known() -> set[str]:
+    """The revisions this version knows."""
     return {one.revision for one in _script().walk_revisions()}
-
-
-def _problems(connection: sa.Connection) -> list[Problem]:
-    if connection.dialect.name == "postgresql":
-        problem = _server_problem(connection)
-        if problem is not None:
-            return [problem]
-    context = alembic.migration.MigrationContext.configure(
-        connection, opts={"compare_type": True, "compare_server_default": False}
-    )
-    current = context.get_current_revision()
-    if current is None:
-        sentence, step = "The database has no event log.", "Run `smgate db upgrade`."
-        return [Problem(code="not_migrated", sentence=sentence, next_step=step)]
-    if current not in _known():
-        try:
-            _check_readable(connection, current)
-        except port.LogTooNewError as new:
-            return [Problem(code="too_new", sentence=new.sentence, next_step=new.next_step)]
-        return _head_problems(connection)  # Its tables have what this version does not know of.
-    if current != newest():
-        sentence = f"The database is at revision {current}; this version needs {newest()}."
-        return [Problem(code="behind", sentence=sentence, next_step="Run `smgate db upgrade`.")]
-    return _shape_problems(connection, context)
-
-
-def _server_problem(connection: sa.Connection) -> Problem | None:
-    version = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one())
-    if version < POSTGRES_MIN:
-        return Problem(
-            code="server_too_old",
-            sentence=f"PostgreSQL {version // 10_000} is too old; 13 is the oldest supported.",
-            next_step="Use a newer server.",
-        )
-    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
-    if encoding != "UTF8":
-        return Problem(
-            code="encoding",
-            sentence=f"The database's encoding is {encoding}; records need UTF8.",
-            next_step="Create the database anew with ENCODING 'UTF8'.",
-        )
-    return None
-
-
-def _shape_problems(
-    connection: sa.Connection, context: alembic.migration.MigrationContext
-) -> list[Problem]:
-    found = [
-        Problem(
-            code="tables_differ",
-            sentence=f"The tables are not as this version made them: {difference!r}.",
-            next_step="Find out who changed the schema; restore it from a backup.",
-        )
-        for difference in alembic.autogenerate.compare_metadata(context, tables.METADATA)
-    ]
-    if not found:
-        found += _head_problems(connection)
-    if connection.dialect.name == "sqlite":
-        journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
-        if journal != "wal":
-            found.append(
-                Problem(
-                    code="journal_mode",
-                    sentence=f"The file's journal mode is {journal}, not wal: readers would wait.",
-                    next_step="Run `smgate db upgrade`.",
-                )
-            )
-    return found
-
-
-def _head_problems(connection: sa.Connection) -> list[Problem]:
-    if connection.execute(sa.select(tables.LOG_HEAD.c.id)).first() is not None:
-        return []
-    return [
-        Problem(
-            code="head_missing",
-            sentence="The head row of the log is missing.",
-            next_step="Restore the database from a backup; `smgate log verify` says more.",
-        )
-    ]
 
 
 @contextlib.contextmanager
@@ -307,14 +212,30 @@ def _backup_path(path: pathlib.Path) -> pathlib.Path:
 def _back_up(connection: sa.Connection, path: pathlib.Path) -> None:
     """Copy a file that is about to be migrated, whole or not at all. On a full disk nothing follows."""
     current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
-    if current not in _known() - {newest()}:
+    if current not in known() - {newest()}:
         return
     copy = _backup_path(path)
     beside = copy.with_name(f"{copy.name}.new")
     beside.unlink(missing_ok=True)
+    _begin_like(beside, path)
     connection.commit()  # Asking for the revision began a transaction; VACUUM cannot be in one.
     connection.exec_driver_sql("VACUUM INTO ?", (str(beside),))
+    # SQLite does not sync what it writes so, and the file itself is changed next.
+    archive.sync(beside)
     beside.replace(copy)
+    archive.sync(copy.parent)
+
+
+def _begin_like(file: pathlib.Path, like: pathlib.Path) -> None:
+    """Make an empty file that the same people may read as another, and whose owner may too."""
+    found = like.stat()
+    opened = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.fchmod(opened, stat.S_IMODE(found.st_mode))
+        if os.geteuid() == 0:
+            os.fchown(opened, found.st_uid, found.st_gid)
+    finally:
+        os.close(opened)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smgate.log import database, formats, memory, migrate, port, postgres, sqlite
+from smgate.log import checks, database, formats, memory, migrate, port, postgres, sqlite
 
 if TYPE_CHECKING:
     from smgate.log import sql
@@ -13,8 +13,9 @@ MEMORY_URL = "memory://"
 
 upgrade = migrate.upgrade
 finalize = migrate.finalize
-check = migrate.check
+check = checks.check
 newest = migrate.newest
+revision_problem = checks.revision_problem
 
 
 def open_store(url: str, *, clock_us: port.ClockUs, read_only: bool = False) -> port.Store:

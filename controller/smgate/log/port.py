@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from smgate.log import port_archive, port_snapshots
+from smgate.log import port_archive, port_snapshots, remedies
 
 if TYPE_CHECKING:
     from smgate.log import batch
@@ -229,7 +229,7 @@ class BelowFloorError(LogError):
 class LogUnavailableError(LogError):
     """The database did not answer in time or cannot write. Safe to try again later.
 
-    `reason` is one of: connection, timeout, busy, disk_full, read_only, io, corrupt.
+    `reason` is one of `remedies`, or of an error class of its own.
     Whether the last append was written is unknown; appending the same records again finds out.
     """
 
@@ -243,7 +243,7 @@ class LogUnavailableError(LogError):
     @property
     def next_step(self) -> str:
         """What a person can do about it."""
-        return _NEXT_STEPS.get(self.reason, "Check the URL and the server.")
+        return remedies.of(self.reason)
 
 
 class LogOverloadedError(LogError):
@@ -259,18 +259,6 @@ class LogOverloadedError(LogError):
             f"{waiting} records wait to be written, as many as this process takes. "
             "Send the same again a little later."
         )
-
-
-_NEXT_STEPS: Final = {
-    "connection": "Check the URL (--database, SMGATE_DATABASE_URL), the server and how many connections "
-    "it allows; for a new SQLite file, run `smgate db upgrade`.",
-    "timeout": "Try again; if it stays so, look for long transactions in the database.",
-    "busy": "Try again; if it stays so, look for another process that holds the database.",
-    "disk_full": "Make room where the database lies; what was acknowledged is safe.",
-    "read_only": "Make the file and its folder writable for this user, or use the primary server.",
-    "io": "Check the path, its folder and the disk.",
-    "corrupt": "Check the path; if it is right, restore the database from a backup.",
-}
 
 
 class LogTooNewError(LogError):

@@ -7,7 +7,10 @@ anything is deleted, and everything that must be known of what is gone is writte
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from smgate.log import port
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,10 @@ class Archives(Protocol):
         """Note that a file was written; it stays noted. Once more for the same place changes nothing."""
         ...
 
+    def forget_segments(self) -> None:
+        """Forget the files behind the floor: those of a cut that did not come to its end."""
+        ...
+
     def note_streams(self, *, after: int, through: int) -> None:
         """Remember the highest version of every stream in a range, to answer for it when it is gone.
 
@@ -46,7 +53,14 @@ class Archives(Protocol):
         ...
 
     def raise_floor(self, position: int) -> None:
-        """From now on what stands at or below is the archive's. A floor is never lowered."""
+        """From now on what stands at or below is the archive's.
+
+        Only where a file ends that was noted: else nothing changes. A floor is never lowered.
+        """
+        ...
+
+    def below_floor(self, *, after: int, limit: int) -> list[port.StoredRecord]:
+        """Rows at or below the floor that were not deleted yet. The log is what its archive says."""
         ...
 
     def delete_below_floor(self, *, most: int) -> int:

@@ -36,10 +36,12 @@ _VANISHED: Final = {
 BINARY: Final = "smgate_binary"
 """Execution option of a statement whose rows come in PostgreSQL's binary form: half the time to read."""
 _REFUSED_OPTIONS: Final = "unsupported startup parameter"  # PgBouncer's words, in every version.
+_DURABLE: Final = "synchronous_commit"
+_ISOLATION: Final = "default_transaction_isolation"
 _LOOK: Final = (
-    "SELECT pg_backend_pid(), current_user, current_database(), json_object_agg(name, setting::bigint) "
+    "SELECT pg_backend_pid(), current_user, current_database(), json_object_agg(name, setting) "
     "FROM pg_settings WHERE name IN ('lock_timeout', 'statement_timeout', "
-    "'idle_in_transaction_session_timeout')"
+    "'idle_in_transaction_session_timeout', 'synchronous_commit', 'default_transaction_isolation')"
 )
 _READ_ONLY_STATE: Final = "25006"
 _SEVERAL_HOSTS: Final = re.compile(
@@ -48,14 +50,14 @@ _SEVERAL_HOSTS: Final = re.compile(
 
 
 class NoTimeoutsError(port.LogUnavailableError):
-    """The time-outs that an append relies on are not in force on the server."""
+    """The time-outs and other settings that an append relies on are not in force on the server."""
 
     def __init__(self, settings: list[str]) -> None:
         self._settings: Final = settings
         super().__init__(
             "no_timeouts",
             "what stands between smgate and PostgreSQL, such as PgBouncer, does not pass on the "
-            "time-outs smgate asks for, and the server has none for this user",
+            "time-outs and other settings smgate asks for, and the server has others for this user",
         )
 
     @property
@@ -82,8 +84,6 @@ def several_hosts(url: str) -> str:
 def pooled(url: sa.URL, *, read_only: bool) -> sa.Engine:
     """An engine whose connections have the time-outs in force; each is looked at once, as it begins."""
     asked = [f"-c {name}={value}" for name, value in TIMEOUTS_MS.items()]
-    if read_only:
-        asked.append("-c default_transaction_read_only=on")
     engine = _engine(
         url,
         _arguments(url, " ".join(asked), writes=not read_only),
@@ -179,24 +179,46 @@ def _connect_with_timeouts(
         connection.autocommit = True
         row = connection.execute(_LOOK).fetchone()
         assert row is not None, "an aggregate has one row"
-        connection.autocommit = False
         if row[0] != connection.info.backend_pid:
             # Somebody answers in the server's place and may lend another one for each transaction:
             # a statement that was prepared on one is not known to the next, or is another's.
             connection.prepare_threshold = None
-        _check_timeouts(row[1], row[2], row[3])
+            lacking = [*_lacking_timeouts(row[3]), *_unsafe(row[3])]
+        else:
+            for setting in _unsafe(row[3]):
+                connection.execute(f"SET {setting}".encode())
+            lacking = _lacking_timeouts(row[3])
+        _check_lacking(row[1], row[2], lacking)
+        connection.autocommit = False
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check_timeouts(user: str, database: str, found: dict[str, int]) -> None:
-    missing = [
+def _check_lacking(user: str, database: str, lacking: list[str]) -> None:
+    if lacking:
+        role = f'ALTER ROLE "{user}" IN DATABASE "{database}" SET'
+        raise NoTimeoutsError([f"{role} {one};" for one in lacking])
+
+
+def _lacking_timeouts(found: dict[str, str]) -> list[str]:
+    return [
         f"{name} = {most}"
         for name, most in TIMEOUTS_MS.items()
-        if not 0 < found.get(name, 0) <= most
+        if not 0 < int(found.get(name, 0)) <= most
     ]
-    if missing:
-        role = f'ALTER ROLE "{user}" IN DATABASE "{database}" SET'
-        raise NoTimeoutsError([f"{role} {one};" for one in missing])
+
+
+def _unsafe(found: dict[str, str]) -> list[str]:
+    """What has to be said where a server or role was set up otherwise.
+
+    What is acknowledged must be durable. And an append that waited for another reads the head anew:
+    where a transaction sees one moment alone, the second of two appends would fail.
+    """
+    wanted = []
+    if found.get(_DURABLE) == "off":  # Any other value waits for this server's disk at least.
+        wanted.append(f"{_DURABLE} = on")
+    if found.get(_ISOLATION) != "read committed":
+        wanted.append(f"{_ISOLATION} = 'read committed'")
+    return wanted

@@ -36,17 +36,39 @@ _RECORD_COLUMNS = (
 
 READ: Final = (
     sa.select(*_RECORD_COLUMNS)
-    .where(_EVENT.position > sa.bindparam("after"))
+    .where(
+        _EVENT.position > sa.bindparam("after"),
+        # What a cut left over, or somebody put there, is no part of the log.
+        ~sa.exists().where(_HEAD.floor_position > sa.bindparam("after"), _HEAD.floor_position > 0),
+    )
     .order_by(_EVENT.position)
     .limit(sa.bindparam("limit"))
     .execution_options(**{postgres_engine.BINARY: True})
 )
 READ_STREAM: Final = (
     sa.select(*_RECORD_COLUMNS)
-    .where(_EVENT.stream == sa.bindparam("stream"), _EVENT.version > sa.bindparam("after"))
+    .where(
+        _EVENT.stream == sa.bindparam("stream"),
+        _EVENT.version > sa.bindparam("after"),
+        _EVENT.position > floor_rows.FLOOR.scalar_subquery(),
+    )
     .order_by(_EVENT.version)
     .limit(sa.bindparam("limit"))
     .execution_options(**{postgres_engine.BINARY: True})
+)
+BELOW_FLOOR: Final = (
+    sa.select(*_RECORD_COLUMNS)
+    .where(
+        _EVENT.position > sa.bindparam("after"),
+        _EVENT.position <= floor_rows.FLOOR.scalar_subquery(),
+    )
+    .order_by(_EVENT.position)
+    .limit(sa.bindparam("limit"))
+)
+LAST_BATCH: Final = (
+    sa.select(_BATCH.first_position, _BATCH.count, _BATCH.chain)
+    .order_by(_BATCH.first_position.desc())
+    .limit(1)
 )
 READ_BATCHES: Final = (
     sa.select(
@@ -140,7 +162,7 @@ class SqlStore(floor_rows.FloorRows, abc.ABC):
         """See `port.Store.read`."""
         with self.database.statement() as connection:
             found = _records(connection.execute(READ, {"after": after, "limit": limit}))
-            if not found or found[0].position != max(after, 0) + 1:
+            if not found:
                 self._check_floor(connection, after)
             return found
 
@@ -154,6 +176,13 @@ class SqlStore(floor_rows.FloorRows, abc.ABC):
             if not found or found[0].version != after_version + 1:
                 self._check_stream(connection, stream, after_version)
             return found
+
+    def below_floor(self, *, after: int, limit: int) -> list[port.StoredRecord]:
+        """See `port_archive.Archives`."""
+        with self.database.statement() as connection:
+            if not connection.execute(floor_rows.FLOOR).scalar():
+                return []
+            return _records(connection.execute(BELOW_FLOOR, {"after": after, "limit": limit}))
 
     def stream_version(self, stream: str) -> int:
         """See `port.Store.stream_version`."""

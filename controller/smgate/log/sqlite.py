@@ -114,7 +114,13 @@ class SqliteStore(sql.SqlStore):
             connection.exec_driver_sql("PRAGMA secure_delete=ON")
         super().erase(position)
         with self.database.statement() as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            held = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar()
+        if held:
+            raise port.LogUnavailableError(
+                "busy",
+                "the payload is erased in the database, and the write-ahead log still has it, since "
+                "another process reads there",
+            )
 
     @typing_extensions.override
     def _now_us(self, connection: sa.Connection) -> int:

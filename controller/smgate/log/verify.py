@@ -113,6 +113,27 @@ def verify(
     )
 
 
+def verified(
+    store: port.Store,
+    archive: Callable[[], Walked | None],
+    **how: Any,  # noqa: ANN401
+) -> VerifyReport:
+    """As `verify`, of a log that may have an archive, and that may be cut meanwhile.
+
+    Args:
+        store: the log.
+        archive: walks its archive; asked again when more of the log went there.
+        how: what `verify` takes besides.
+    """
+    while True:
+        floor = store.head().floor_position
+        try:
+            return verify(store, begun=archive(), **how)
+        except port.BelowFloorError:
+            if store.head().floor_position == floor:
+                raise
+
+
 def _stretches(store: port.Store, start: Place, through: int, stretch: int | None) -> list[Stretch]:
     """Cut the log where batches end, taking the rows at their word; `_meeting` finds out."""
     begins = [start]

@@ -12,10 +12,25 @@ import threading
 from collections.abc import Generator, Sequence
 from typing import Final
 
+import typing_extensions
+
 from smgate.log import open as log_open, port, verify, walk
 
 STRETCH: Final = 50_000
 """Positions walked at a time: half a second, so that little is lost when it is interrupted."""
+
+
+class WorkerEndedError(port.LogUnavailableError):
+    """A process that walked was ended from outside, so nothing is known of its stretch."""
+
+    def __init__(self) -> None:
+        super().__init__("worker_ended", "a process that verified a part of the log was killed")
+
+    @property
+    @typing_extensions.override
+    def next_step(self) -> str:
+        """What a person can do about it."""
+        return "Look whether memory ran out (dmesg); give --workers 1, and --progress to go on."
 
 
 def cores() -> int:
@@ -41,7 +56,10 @@ def walker(url: str, store: port.Store, *, workers: int) -> verify.Walker:
         try:
             asked = [pool.submit(_walk, url, *one, watched) for one in stretches]
             for one in asked:
-                found = one.result()
+                try:
+                    found = one.result()
+                except concurrent.futures.BrokenExecutor as error:
+                    raise WorkerEndedError from error
                 if not isinstance(found, walk.Walked):
                     raise port.LogUnavailableError(*found)
                 yield found

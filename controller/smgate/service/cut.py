@@ -22,6 +22,8 @@ LEASE_TTL_S: Final = 600.0
 RESEND_DAYS: Final = 7.0
 """What an agent may still send again stays in the database."""
 DAY_US: Final = 86_400_000_000
+KEEP_DAYS_MAX: Final = 1_000_000.0
+"""More are as good as for ever."""
 DELETE_MAX: Final = 5_000
 """Rows in one transaction: others wait for the lock no longer than that takes."""
 NOTE_RANGE: Final = 50_000
@@ -56,7 +58,7 @@ def limit(store: port.Store, *, before: int | None, keep_days: float, now_us: in
     Raises:
         RefusedError: `keeps_too_little`.
     """
-    if keep_days < RESEND_DAYS:
+    if not keep_days >= RESEND_DAYS:  # Nor is what is no number.
         raise refusal.RefusedError(
             422,
             "keeps_too_little",
@@ -64,7 +66,7 @@ def limit(store: port.Store, *, before: int | None, keep_days: float, now_us: in
             next_step=f"Give --keep-days {RESEND_DAYS:g} or more.",
         )
     head = store.head()
-    oldest_us = min(now_us, head.recorded_at_us) - round(keep_days * DAY_US)
+    oldest_us = min(now_us, head.recorded_at_us) - round(min(keep_days, KEEP_DAYS_MAX) * DAY_US)
     try:
         found = store.position_at(recorded_at_us=oldest_us)
     except port.BelowFloorError as error:
@@ -89,16 +91,15 @@ def cut(
         OSError: a file cannot be written.
     """
     formats.check([FORM], store.above)
-    with _alone(store):
+    with _alone(store, step) as done:
         before = store.head().floor_position
-        went_on = _delete(store, step)
-        files = tuple(_files(store, folder, through, step))
-        segments = [one for one in store.segments() if one.last_position > before]
-        if segments:
-            for one in segments:
-                if one.name not in files:
-                    archive.read(one, pathlib.Path(one.folder))
-            _begin_behind(store, before, segments[-1], step)
+        went_on = _delete(store, done)
+        # Of a cut that did not come to its end: it may have been told to go further than this one,
+        # and nobody knows what became of its files. The database has all of it.
+        store.forget_segments()
+        files = tuple(_files(store, folder, through, done))
+        if files:
+            _begin_behind(store, before, store.segments()[-1], done)
         elif not went_on:
             raise refusal.RefusedError(
                 409,
@@ -118,24 +119,40 @@ def _begin_behind(store: port.Store, before: int, last: port_archive.Segment, st
         store.note_streams(after=after, through=min(floor, after + NOTE_RANGE))
         step("noted")
     store.raise_floor(floor)
+    if store.head().floor_position != floor:
+        raise _another_cuts()
     step("floor")
     _delete(store, step)
 
 
 @contextlib.contextmanager
-def _alone(store: port.Store) -> Iterator[None]:
+def _alone(store: port.Store, step: Step) -> Iterator[Step]:
+    """Hold the lease; gives what is to be told of each step, which keeps it.
+
+    Who was stopped for so long that another began does nothing more.
+    """
     holder = new_id()
     if store.acquire_lease(LEASE, holder=holder, ttl_s=LEASE_TTL_S) is None:
-        raise refusal.RefusedError(
-            409,
-            "archive_runs",
-            "Another process puts this log into the archive, or was killed while it did.",
-            next_step=f"Wait until it is done, or {LEASE_TTL_S / 60:g} minutes if it was killed.",
-        )
+        raise _another_cuts()
+
+    def keeping(what: str) -> None:
+        if store.renew_lease(LEASE, holder=holder, ttl_s=LEASE_TTL_S) is None:
+            raise _another_cuts()
+        step(what)
+
     try:
-        yield
+        yield keeping
     finally:
         store.release_lease(LEASE, holder=holder)
+
+
+def _another_cuts() -> refusal.RefusedError:
+    return refusal.RefusedError(
+        409,
+        "archive_runs",
+        "Another process puts this log into the archive, or was killed while it did.",
+        next_step=f"Wait until it is done, or {LEASE_TTL_S / 60:g} minutes if it was killed.",
+    )
 
 
 def _files(store: port.Store, folder: pathlib.Path, through: int, step: Step) -> Iterator[str]:

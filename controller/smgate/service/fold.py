@@ -18,6 +18,9 @@ PAGE = 1_000
 COLD: Final = 20_000
 """Events behind from which on a fold is a cold one, and the cycle collector is kept out of it."""
 
+KEEP_AGAIN_US: Final = 300_000_000
+"""How long after a snapshot that could not be kept another is tried: each stops the fold for a moment."""
+
 OnTopics = Callable[[set[str]], None]
 
 
@@ -40,6 +43,7 @@ class Folder:
         self._fleet = Fleet()
         self._book = book.Book()
         self._kept_position = 0
+        self._keep_again_us = 0
         self.snapshot_failures = 0
 
     @property
@@ -79,6 +83,9 @@ class Folder:
                 return False
             if not snapshots.due(self._fleet, since, least=least):
                 return False
+            # A clock that was set back ends the pause.
+            if least is None and 0 < self._keep_again_us - clock.now_us() <= KEEP_AGAIN_US:
+                return False
             with _uncollected(stays=False):
                 folded = snapshots.Folded(self._fleet, self._book)
                 walked = snapshots.state_codec().walk(folded)
@@ -87,6 +94,10 @@ class Folder:
             snapshots.keep(self._store, head, walked, clock=clock)
         except Exception:
             self.snapshot_failures += 1
+            self._keep_again_us = clock.now_us() + KEEP_AGAIN_US
+            with self._lock:
+                if self._kept_position == head.position:
+                    self._kept_position = since
             raise
         return True
 

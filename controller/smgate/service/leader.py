@@ -16,7 +16,7 @@ from smgate.clock import Clock
 from smgate.domain import decisions, genesis, planner, policy, rules, sensing, shadow
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
-from smgate.log import port
+from smgate.log import codec, port
 from smgate.service import contacts, fold, records
 
 LEASE: Final = "leader"
@@ -168,6 +168,10 @@ class Leader:
             if isinstance(error, port.LogUnavailableError):
                 log.error("Leading failed; stepping down: %s", error)  # noqa: TRY400  no bug of ours
                 self._trouble = f"{error}. {error.next_step}"
+            elif isinstance(error, codec.UnknownEventError):
+                log.error("Leading failed; stepping down: %s", error)  # noqa: TRY400
+                self._trouble = f"The log cannot be read: {error}"
+                self.hand_over()
             else:
                 log.exception("Leading failed; stepping down.")
                 self._trouble = "A turn of the leader failed; the controller's log says how."

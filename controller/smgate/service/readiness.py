@@ -17,16 +17,15 @@ def problems(service: services.Service) -> list[dict[str, Any]]:
     """What keeps it from working, in sentences; empty if nothing does."""
     try:
         with service.store.database.statement() as connection:
-            revision = connection.execute(_SHAPE).scalar()
+            shape = log_open.revision_problem(connection, connection.execute(_SHAPE).scalar())
             expires_at_us = connection.execute(
                 sa.select(tables.LEASE.c.expires_at_us).where(tables.LEASE.c.name == leader.LEASE)
             ).scalar()
     except port.LogError as error:
         return [{"code": error.code, "sentence": str(error)}]
     found = []
-    if revision != log_open.newest():
-        sentence = f"The database is at revision {revision}; this version is {log_open.newest()}."
-        found.append({"code": "schema", "sentence": sentence})
+    if shape is not None:
+        found.append({"code": "schema", "sentence": f"{shape.sentence} {shape.next_step}"})
     unwritten = _unwritten(service)
     if unwritten is not None:
         found.append({"code": unwritten.code, "sentence": f"{unwritten}. {unwritten.next_step}"})
