@@ -294,6 +294,11 @@ def test_what_only_looks_like_a_head_is_none_and_breaks_nothing() -> None:
     assert without == 5
 
 
+def test_a_folder_is_no_file_of_progress(url: str, tmp_path: pathlib.Path) -> None:
+    done = cli(url, "--progress", str(tmp_path))
+    assert (done.code, "is no file of a verification" in done.err) == (2, True)
+
+
 def test_a_worker_that_is_killed_is_told(url: str, store: sql.SqlStore) -> None:
     walks = verify_workers.walker(url, store, workers=2)([(walk.BEGINNING, 5)] * 4, frozenset())
     next(walks)

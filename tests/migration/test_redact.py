@@ -153,3 +153,41 @@ def test_the_command_asks_looks_and_erases(tmp_path: pathlib.Path) -> None:
     assert json.loads(cli("--yes").out) == {"position": 33, "fact": "weights_seen", "changed": True}
     checked = cli_fakes.Cli(None)("log", "verify", "--database", url, "-o", "json")
     assert json.loads(checked.out)["redacted"] == [33]
+
+
+@pytest.mark.parametrize(
+    ("by", "reason", "code"),
+    [
+        ("", "why", "bad_name"),
+        ("an na", "why", "bad_name"),
+        ("a\x01", "why", "bad_name"),
+        ("anna", "  ", "reason_needed"),
+        ("anna", "x" * 2_001, "too_long"),
+        ("anna", "a\x07", "bad_text"),
+    ],
+)
+def test_who_orders_it_and_why_is_said_as_a_controller_would_take_it(
+    store: sql.SqlStore, by: str, reason: str, code: str
+) -> None:
+    head, position = store.head(), places(store)["bake_interval"]
+    with pytest.raises(refusal.RefusedError) as caught:
+        redact.redact(store, position, by=by, reason=reason, at_us=NOW_US)
+    assert (caught.value.code, bool(caught.value.next_step)) == (code, True)
+    assert store.head() == head
+    store.close()
+
+
+def test_a_reason_that_is_no_text_is_refused_before_anything_is_done(
+    tmp_path: pathlib.Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    log_open.upgrade(url)
+    cli = cli_fakes.Cli(None)
+    for command in (
+        ("log", "redact", "1", "--by", "anna", "--reason", "\udcff", "--yes"),
+        ("db", "restore-begin", "--reason", "\udcff"),
+    ):
+        done = cli(*command, "--database", url)
+        assert (done.code, "no text in UTF-8" in done.err) == (2, True)
+    done = cli("db", "restore-begin", "--reason", " ", "--database", url)
+    assert "reason_needed" in done.err

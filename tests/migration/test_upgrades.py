@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sqlite3
 
@@ -200,3 +201,19 @@ def test_the_copy_is_a_log_that_can_be_put_back(tmp_path: pathlib.Path) -> None:
     report = verify.verify(store)
     assert (report.ok, report.positions) == (True, 83)
     store.close()
+
+
+def test_what_the_superuser_upgrades_the_service_can_use_afterwards(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    old_log.make(url, "0001")
+    # Anybody else cannot give files away, and need not.
+    owner = (12_345, 23_456) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(tmp_path / "log.db", *owner)
+    log_open.upgrade(url)
+    made = [path.stat() for path in tmp_path.glob("log.db*")]
+    assert len(made) >= 3
+    assert {(one.st_uid, one.st_gid) for one in made} == {owner}
+    (tmp_path / "log.db.migrate.lock").unlink()
+    (tmp_path / "log.db.migrate.lock").touch()  # as a release before left it
+    log_open.upgrade(url)
+    assert (tmp_path / "log.db.migrate.lock").stat().st_uid == owner[0]

@@ -132,6 +132,7 @@ def run(
     console.json_errors = _wants_json(arguments)
     try:
         try:
+            _check_text(arguments)
             if list(arguments) == ["--version"]:  # Asked by scripts all the time; needs no parser.
                 console.data(f"smgate {topics.version()}")
                 return exit_codes.OK
@@ -150,6 +151,17 @@ def run(
         return exit_codes.BROKEN_PIPE
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse what is no text: it could be neither sent nor stored."""
+    for number, one in enumerate(arguments, start=1):
+        try:
+            one.encode()
+        except UnicodeEncodeError as error:
+            raise failures.usage(
+                f"Argument {number} is no text in UTF-8.", hint="Type it again; look at the locale."
+            ) from error
 
 
 def _tell(console: consoles.Console, error: Exception) -> int:

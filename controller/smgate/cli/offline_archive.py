@@ -49,4 +49,4 @@ def archive(
         finally:
             store.close()
     told = {"apiVersion": "v1", **dataclasses.asdict(made), "dry_run": dry_run}
-    return told | {"unlisted": unlisted}
+    return told | {"unlisted": list(unlisted)}

@@ -175,7 +175,10 @@ def _sqlite_upgrade(url: sa.URL) -> Iterator[sa.Connection]:
         # The lock would create it, and a mistyped path would become a log.
         raise port.LogUnavailableError("io", f"the folder of {path} does not exist")
     try:
-        with filelock.FileLock(f"{path}.migrate.lock", timeout=WAIT_S):
+        lock = path.with_name(f"{path.name}.migrate.lock")
+        if path.exists():
+            _belong_like(lock, path)
+        with filelock.FileLock(lock, timeout=WAIT_S):
             plain = database.sqlite_engine(url, mode="rwc", begin="", connections_max=1)
             with plain.connect() as connection:
                 # Kept in the file itself. It cannot be set inside a transaction.
@@ -217,7 +220,7 @@ def _back_up(connection: sa.Connection, path: pathlib.Path) -> None:
     copy = _backup_path(path)
     beside = copy.with_name(f"{copy.name}.new")
     beside.unlink(missing_ok=True)
-    _begin_like(beside, path)
+    _belong_like(beside, path)
     connection.commit()  # Asking for the revision began a transaction; VACUUM cannot be in one.
     connection.exec_driver_sql("VACUUM INTO ?", (str(beside),))
     # SQLite does not sync what it writes so, and the file itself is changed next.
@@ -226,16 +229,18 @@ def _back_up(connection: sa.Connection, path: pathlib.Path) -> None:
     archive.sync(copy.parent)
 
 
-def _begin_like(file: pathlib.Path, like: pathlib.Path) -> None:
-    """Make an empty file that the same people may read as another, and whose owner may too."""
+def _belong_like(file: pathlib.Path, like: pathlib.Path) -> None:
+    """Have a file, empty if it is new, be for the same people as another.
+
+    The superuser may have made it, or be making it now, and the service has to use it afterwards.
+    """
     found = like.stat()
-    opened = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        os.fchmod(opened, stat.S_IMODE(found.st_mode))
-        if os.geteuid() == 0:
-            os.fchown(opened, found.st_uid, found.st_gid)
-    finally:
+    with contextlib.suppress(FileExistsError):
+        opened = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         os.close(opened)
+        file.chmod(stat.S_IMODE(found.st_mode))
+    if os.geteuid() == 0:
+        os.chown(file, found.st_uid, found.st_gid)
 
 
 @contextlib.contextmanager

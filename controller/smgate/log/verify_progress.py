@@ -48,7 +48,7 @@ def load(path: pathlib.Path) -> walk.Place | None:
         )
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, ValueError) as error:
+    except (OSError, msgspec.DecodeError, ValueError) as error:
         raise UnreadableError(str(error)) from error
 
 

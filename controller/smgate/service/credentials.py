@@ -29,6 +29,9 @@ ROLES: Final[tuple[Role, ...]] = ("viewer", "operator", "approver", "admin")
 """Each role may do what those before it may; admin may also issue and revoke tokens."""
 
 SUBJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,119}")
+BAD_NAME: Final = (
+    "The name may have 120 letters, digits and ._:/@+- and begins with one of the first two."
+)
 TOKEN: Final = re.compile(r"smg[jno]_[A-Za-z0-9_-]{43}")
 
 CACHE_S: Final = 1.0
@@ -237,12 +240,22 @@ def _credential(row: sa.Row[*tuple[Any, ...]]) -> Credential:
     return msgspec.convert(dict(zip(_COLUMNS, row, strict=True)), Credential)
 
 
+def check_name(name: str) -> None:
+    """Refuse a name, given on the database itself, that no token could have.
+
+    Raises:
+        RefusedError: `bad_name`.
+    """
+    if SUBJECT.fullmatch(name) is None:
+        raise refusal.RefusedError(422, "bad_name", BAD_NAME, next_step="Give your name by --by.")
+
+
 def _check(*, kind: str, subject: str, role: str | None, ttl_s: float | None) -> None:
     problem = None
     if kind not in PREFIXES:
         problem = f"There is no kind of token {kind!r}: join, node or operator."
     elif SUBJECT.fullmatch(subject) is None:
-        problem = "The name may have 120 letters, digits and ._:/@+- and begins with one of the first two."
+        problem = BAD_NAME
     elif kind == "operator" and role not in ROLES:
         problem = f"An operator needs a role: {', '.join(ROLES)}."
     elif kind != "operator" and role is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from smgate.domain import alarms, evolve, facts, redaction, rules
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, redactions, sql
-from smgate.service import leader, openings, records, refusal
+from smgate.service import credentials, leader, openings, records, refusal, strict
 
 WRITER: Final = "redact"
 PAGE: Final = 1_000
@@ -28,9 +28,11 @@ def redact(
 
     Raises:
         RefusedError: `controller_runs`, `unknown_position`, `not_a_fact`, `log_bad`,
-            `still_in_force`.
+            `still_in_force`, `bad_name`; `reason_needed` and others of `strict.check_reason`.
         NotFinalizedError: the release before could not read the log any more.
     """
+    credentials.check_name(by)
+    strict.check_reason(reason)
     if store.lease_lives(leader.LEASE):
         raise refusal.RefusedError(
             409,

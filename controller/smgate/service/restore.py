@@ -5,7 +5,7 @@ from __future__ import annotations
 from smgate.clock import new_id
 from smgate.domain import decisions
 from smgate.log import sql
-from smgate.service import leader, records, refusal
+from smgate.service import leader, records, refusal, strict
 
 WRITER = "restore"
 
@@ -23,8 +23,9 @@ def begin(store: sql.SqlStore, *, reason: str, at_us: int, while_led: bool = Fal
         while_led: a controller may lead; it is fenced.
 
     Raises:
-        RefusedError: `controller_runs`.
+        RefusedError: `controller_runs`; `reason_needed` and others of `strict.check_reason`.
     """
+    strict.check_reason(reason)
     if not while_led and store.lease_lives(leader.LEASE):
         raise refusal.RefusedError(
             409,

@@ -98,6 +98,19 @@ def check_bounds(value: object, path: str) -> None:
             check_bounds(item, f"{path}[{index}]")
 
 
+def check_reason(reason: str) -> None:
+    """Refuse a reason, given on the database itself, as one that a controller would.
+
+    Raises:
+        RefusedError: `reason_needed`, `too_long`, `bad_text`.
+    """
+    if not reason.strip():
+        raise refusal.RefusedError(
+            422, "reason_needed", "A reason is needed.", next_step="Give --reason."
+        )
+    _check_text(reason, "--reason", REASON_MAX)
+
+
 def _check_count(value: dict[str, Any] | list[Any], path: str) -> None:
     if len(value) > ITEMS_MAX:
         raise _bad("bad_json", f"`{path}` has {len(value)} items, at most {ITEMS_MAX}.")
