@@ -10,6 +10,7 @@ from smgate.domain import (
     evolve_drains,
     evolve_facts,
     evolve_rulings,
+    named,
     touches,
 )
 from smgate.domain.events import Recorded
@@ -43,6 +44,9 @@ def evolve(fleet: Fleet, recorded: Recorded) -> Fleet:
     event, moves = recorded.event, fleet.moves
     kind = type(event)
     fleet.events_total[kind.__name__] += 1
+    if kind in named.SPEAKS and not named.take(fleet, recorded):
+        fleet.world_position = recorded.position
+        return fleet
     before = touches.concerned(fleet, recorded)
     if fleet.open_changes:
         evolve_changes.watch(fleet, recorded)
