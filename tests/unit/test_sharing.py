@@ -52,16 +52,27 @@ def test_what_differs_stays_apart():
 
 def test_a_stream_of_distinct_builds_does_not_fill_the_memory():
     usual = fleets.launch("a", 1)
-    for number in range(sharing.KEPT_MAX + 10):
+    large, kept = "x" * 1_000_000, sharing._kept[type(usual.build)]
+    most = 0
+    for number in range(2 * sharing.KEPT_BYTES_MAX // len(large)):
         planned = facts.LaunchPlanned(
             launch_id="a-1",
             platform="cuda",
             argv_read=True,
-            build=type(usual.build)(sglang_version=str(number)),
+            build=type(usual.build)(artifact_pins={"cubins": f"{number}{large}"}),
         )
         assert again(planned) == planned
-    assert all(len(kept) <= sharing.KEPT_MAX for kept in sharing._kept.values())
-    assert len(sharing._kept[type(usual.build)]) > 1
+        assert sum(map(len, kept)) <= sharing.KEPT_BYTES_MAX
+        most = max(most, len(kept))
+    assert most > sharing.KEPT_BYTES_MAX // len(large) // 2
+    kept.clear()
+
+
+def test_many_small_parts_do_not_fill_the_memory_either():
+    kept = sharing._Kept()
+    for number in range(2 * sharing.KEPT_MAX + 10):
+        assert sharing._keep(kept, b"%d" % number, number) == number
+    assert 1 < len(kept) <= sharing.KEPT_MAX
 
 
 @pytest.mark.parametrize("kind", [*sharing.SHARED, *sharing.WHOLE], ids=lambda kind: kind.__name__)

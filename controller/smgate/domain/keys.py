@@ -18,7 +18,7 @@ from smgate.domain.values import Build, Layout
 KEY_HEX_DIGITS = 16
 KEYS_KEPT = 4_096
 """Kernel keys remembered: every launch and every check has one, and few are distinct."""
-GPU_SETS_KEPT = 16_384
+GPU_SETS_KEPT = 131_072
 """GPU sets remembered: what a node says names its GPUs again and again."""
 
 

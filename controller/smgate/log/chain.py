@@ -27,7 +27,7 @@ _SCHEMA_TIME = struct.Struct(">iq")
 _NOBODY = b"\x00"
 _SOMEBODY = b"\x01"
 
-TEXTS_KEPT: Final = 16_384
+TEXTS_KEPT: Final = 131_072
 """Texts whose bytes are kept: a fleet says the same types, actors and streams over and over."""
 
 

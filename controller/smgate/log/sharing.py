@@ -14,12 +14,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import typing_extensions
 
 from smgate.domain import decisions, facts
 from smgate.domain.values import Gpu
 
-KEPT_MAX: Final = 16_384
-"""Distinct parts of one type kept; a node with another build at every turn cannot fill the memory."""
+KEPT_MAX: Final = 131_072
+"""Distinct parts of one type kept: more than nodes of the largest fleet, each with its own GPUs."""
+KEPT_BYTES_MAX: Final = 96 << 20
+"""Bytes of those: a node with another build at every turn cannot fill the memory."""
 
 SHARED: Final[dict[type, tuple[str, ...]]] = {
     facts.NodeReported: ("gpus",),
@@ -35,8 +38,24 @@ SHARED: Final[dict[type, tuple[str, ...]]] = {
 WHOLE: Final = frozenset({facts.EffectiveSeen})
 """Events that name no launch: servers that are alike say the very same."""
 
-_kept: dict[Any, dict[bytes, Any]] = {}
-"""By its type, what was read, by its bytes."""
+
+class _Kept(dict[bytes, Any]):
+    """What was read, by its bytes; and how many bytes those are."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_bytes = 0
+
+    @typing_extensions.override
+    def clear(self) -> None:
+        super().clear()
+        self.size_bytes = 0
+
+
+_kept: dict[Any, _Kept] = {}
+"""By its type."""
 
 _TEXTS: Final = (str, str | None)
 """Interned once they are read: that takes less time than to look for their bytes."""
@@ -92,8 +111,8 @@ def _slot(kind: type, name: str) -> tuple[Callable[[Any], Any], Callable[[Any, A
     return member.__get__, member.__set__
 
 
-def _of(hint: Any) -> dict[bytes, Any]:  # noqa: ANN401  any type
-    return _kept.setdefault(hint, {})
+def _of(hint: Any) -> _Kept:  # noqa: ANN401  any type
+    return _kept.setdefault(hint, _Kept())
 
 
 def _whole(kind: type) -> Callable[[bytes], Any]:
@@ -123,9 +142,10 @@ def _unread(kind: type, hints: dict[str, Any], names: tuple[str, ...]) -> type:
     return dataclasses.make_dataclass(kind.__name__, fields, frozen=True, slots=True, kw_only=True)
 
 
-def _keep(kept: dict[bytes, Any], key: bytes, value: Any) -> Any:  # noqa: ANN401  whatever it is
-    if len(kept) >= KEPT_MAX:
+def _keep(kept: _Kept, key: bytes, value: Any) -> Any:  # noqa: ANN401  whatever it is
+    if len(kept) >= KEPT_MAX or kept.size_bytes + len(key) > KEPT_BYTES_MAX:
         kept.clear()
+    kept.size_bytes += len(key)
     kept[key] = found = _interned(value)
     return found
 
