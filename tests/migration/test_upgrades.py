@@ -217,3 +217,23 @@ def test_what_the_superuser_upgrades_the_service_can_use_afterwards(tmp_path: pa
     (tmp_path / "log.db.migrate.lock").touch()  # as a release before left it
     log_open.upgrade(url)
     assert (tmp_path / "log.db.migrate.lock").stat().st_uid == owner[0]
+
+
+def test_what_is_behind_a_link_is_not_given_to_whoever_owns_the_log(tmp_path: pathlib.Path) -> None:
+    """The superuser upgrades in a folder of the service's, where the service may put what it likes."""
+    url, victim = f"sqlite:///{tmp_path / 'log.db'}", tmp_path / "victim"
+    old_log.make(url, "0001")
+    victim.write_text("of the superuser")
+    before = victim.stat()
+    owner = (12_345, 23_456) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(tmp_path / "log.db", *owner)
+    (tmp_path / "log.db.migrate.lock").symlink_to(victim)
+    with pytest.raises(port.LogUnavailableError):
+        log_open.upgrade(url)
+    after = victim.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        before.st_uid,
+        before.st_gid,
+        before.st_mode,
+    )
+    assert victim.read_text() == "of the superuser"

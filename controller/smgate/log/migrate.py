@@ -233,14 +233,22 @@ def _belong_like(file: pathlib.Path, like: pathlib.Path) -> None:
     """Have a file, empty if it is new, be for the same people as another.
 
     The superuser may have made it, or be making it now, and the service has to use it afterwards.
+    Whoever owns the folder may have put a link there: what is behind it is not given away.
     """
     found = like.stat()
-    with contextlib.suppress(FileExistsError):
+    try:
         opened = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        if os.geteuid() != 0:
+            return
+        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    else:
+        os.fchmod(opened, stat.S_IMODE(found.st_mode))
+    try:
+        if os.geteuid() == 0:
+            os.fchown(opened, found.st_uid, found.st_gid)
+    finally:
         os.close(opened)
-        file.chmod(stat.S_IMODE(found.st_mode))
-    if os.geteuid() == 0:
-        os.chown(file, found.st_uid, found.st_gid)
 
 
 @contextlib.contextmanager
