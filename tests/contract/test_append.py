@@ -252,3 +252,10 @@ def test_what_is_not_finalized_is_refused_alone_and_nothing_of_it_is_written(
             append()
     assert store.head().position == 0
     assert together.append([record("a", 1)]).positions == (1,)
+
+
+def test_a_stream_has_a_name_that_every_index_can_hold(store: port.Store) -> None:
+    longest = "".join(chr(0x10000 + number) for number in range(batch.STREAM_MAX))
+    assert store.append([record(longest, 1)], writer="w").positions == (1,)
+    with pytest.raises(ValueError, match="601 characters"):
+        store.append([record(longest + "x", 1)], writer="w")

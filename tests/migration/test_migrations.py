@@ -11,6 +11,7 @@ import alembic.migration
 import alembic.script
 import pytest
 import sqlalchemy as sa
+from tests import cli_fakes
 from tests.log_records import run
 
 from smgate.log import database, migrate, open as log_open, port, tables
@@ -220,6 +221,9 @@ DAMAGES = {
         "DELETE FROM log_event WHERE position = 3",
     ),
     "level_missing": ("DELETE FROM log_format",),
+    "tables_differ": ("DROP TABLE stream_floor",),
+    "corrupt": ("INSERT INTO alembic_version VALUES ('0001')",),
+    "revision_missing": ("DELETE FROM alembic_version",),
     "too_new": ("UPDATE log_format SET level = 99",),
 }
 
@@ -240,6 +244,26 @@ def test_check_tells_rows_with_which_nothing_can_be_appended(bare_url: str, code
         assert codes(bare_url) == []
         execute(bare_url, statement)
         assert codes(bare_url) == [code], statement
+        if number == 0:
+            writes_nothing(bare_url)
+
+
+def writes_nothing(url: str) -> None:
+    """What is given on the database itself, and would only add to the harm."""
+    with plain_engine(url).connect() as connection:
+        before = connection.execute(sa.select(tables.LOG_HEAD)).all()
+    folder = str(pathlib.Path(__file__).parent)
+    for command in (
+        ("db", "restore-begin", "--reason", "a backup"),
+        ("log", "redact", "1", "--by", "anna", "--reason", "why", "--yes"),
+        ("log", "archive", "--to", folder, "--keep-days", "7"),
+    ):
+        done = cli_fakes.Cli(None)(*command, "--database", url, "-o", "json")
+        assert done.code in (1, 7), command
+        assert done.error["code"] not in ("bug", "unknown_position", "nothing_to_archive"), command
+        assert done.error["next_step"]
+    with plain_engine(url).connect() as connection:
+        assert connection.execute(sa.select(tables.LOG_HEAD)).all() == before
 
 
 @pytest.mark.postgres

@@ -142,6 +142,22 @@ def check(url: str) -> list[dict[str, Any]]:
         return [dataclasses.asdict(one) for one in log_open.check(url)]
 
 
+def check_fit(url: str) -> None:
+    """Refuse to write into a database with which something is wrong: it would be worse afterwards."""
+    # One in another mode of the journal is a copy that was just put back.
+    problems = [one for one in check(url) if one["code"] != "journal_mode"]
+    if problems:
+        first = problems[0]
+        raise failures.CliError(
+            str(first["sentence"]),
+            code=str(first["code"]),
+            exit_code=exit_codes.UNREACHABLE
+            if first["code"] == "unavailable"
+            else exit_codes.ERROR,
+            hint=str(first["next_step"]),
+        )
+
+
 def redact(
     url: str, position: int, *, clock: clocks.Clock, by: str, reason: str, dry_run: bool
 ) -> dict[str, Any]:
@@ -150,6 +166,7 @@ def redact(
         from smgate.log import open as log_open
         from smgate.service import redact as redacting
 
+        check_fit(url)
         store = log_open.open_sql_store(url, clock_us=clock.now_us)
         try:
             return redacting.redact(
@@ -165,6 +182,7 @@ def restore_begin(url: str, *, clock: clocks.Clock, reason: str) -> dict[str, An
         from smgate.log import open as log_open
         from smgate.service import restore
 
+        check_fit(url)
         store = log_open.open_sql_store(url, clock_us=clock.now_us)
         try:
             incarnation = restore.begin(store, reason=reason, at_us=clock.now_us())

@@ -26,6 +26,7 @@ def archive(
         from smgate.log import archive as files, open as log_open
         from smgate.service import cut
 
+        offline.check_fit(url)
         store = log_open.open_sql_store(url, clock_us=clock.now_us)
         try:
             through = cut.limit(store, before=before, keep_days=keep_days, now_us=clock.now_us())

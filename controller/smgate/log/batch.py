@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 INT4_MAX = 2**31 - 1
 INT8_MAX = 2**63 - 1
+STREAM_MAX = 600
+"""Characters of a stream's name: an entry of PostgreSQL's index has 2,704 bytes."""
 
 Key = tuple[str, int]
 """Stream and version: what makes a record that one and no other."""
@@ -91,6 +93,8 @@ def _check(record: port.NewRecord) -> None:
         raise ValueError(f"schema version {schema_version} of a record is out of range")
     if not -INT8_MAX <= occurred_at_us <= INT8_MAX:
         raise ValueError(f"a record's time {occurred_at_us} is out of range")
+    if len(stream) > STREAM_MAX:
+        raise ValueError(f"the name of a stream has {len(stream)} characters, at most {STREAM_MAX}")
     if not stream or not type_ or not actor:
         raise ValueError("a record needs a stream, a type and an actor")
     if "\x00" in f"{stream}{type_}{actor}{counter_actor}":

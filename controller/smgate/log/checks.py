@@ -12,6 +12,8 @@ import sqlalchemy as sa
 
 from smgate.log import database, migrate, port, server, sql, tables
 
+RESTORE: Final = "Restore the database from a backup; `smgate log verify` says more."
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -28,7 +30,7 @@ def check(url: str) -> list[Problem]:
     try:
         with opened.reading() as connection:
             return _problems(connection)
-    except server.UnfitError as error:
+    except (server.UnfitError, migrate.RevisionsError) as error:
         return [Problem(code=error.reason, sentence=error.detail, next_step=error.next_step)]
     except port.LogUnavailableError as error:
         return [
@@ -47,7 +49,7 @@ def _problems(connection: sa.Connection) -> list[Problem]:
     context = alembic.migration.MigrationContext.configure(
         connection, opts={"compare_type": True, "compare_server_default": False}
     )
-    current = context.get_current_revision()
+    current = migrate.revision_of(connection)
     problem = revision_problem(connection, current)
     if problem is not None:
         return [problem]
@@ -65,6 +67,9 @@ def revision_problem(connection: sa.Connection, current: str | None) -> Problem 
     """
     if current == migrate.newest():
         return None
+    if current is None and sa.inspect(connection).has_table(tables.LOG_HEAD.name):
+        sentence = "The database has tables of an event log, and does not say of which revision."
+        return Problem(code="revision_missing", sentence=sentence, next_step=RESTORE)
     if current is None:
         sentence, step = "The database has no event log.", "Run `smgate db upgrade`."
         return Problem(code="not_migrated", sentence=sentence, next_step=step)
@@ -110,7 +115,10 @@ def _shape_problems(
 def _constraints_missing(connection: sa.Connection) -> Iterator[str]:
     """Primary keys and checks that are gone: Alembic does not compare those."""
     inspector = sa.inspect(connection)
+    there = set(inspector.get_table_names())
     for name, table in tables.METADATA.tables.items():
+        if name not in there:
+            continue  # Which Alembic does compare.
         key = [column.name for column in table.primary_key.columns]
         if inspector.get_pk_constraint(name)["constrained_columns"] != key:
             yield f"the primary key of {name} is not {', '.join(key)}"
@@ -118,9 +126,6 @@ def _constraints_missing(connection: sa.Connection) -> Iterator[str]:
         found = {one["name"] for one in inspector.get_check_constraints(name)}
         for missing in sorted(wanted - found):
             yield f"the constraint {missing} of {name} is missing"
-
-
-RESTORE: Final = "Restore the database from a backup; `smgate log verify` says more."
 
 
 def _row_problems(connection: sa.Connection) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ from smgate.log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 WAIT_S = 60.0  # How long to wait for another process that is migrating the same database.
 LOCK_TIMEOUT_MS = 5_000  # A migration that cannot get its table lock must not queue readers.
@@ -61,7 +61,7 @@ def upgrade(url: str) -> str:
     lock = _sqlite_upgrade if parsed.drivername == "sqlite" else _postgres_upgrade
     with failures.translated(), lock(parsed) as connection:
         server.check(connection)
-        current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
+        current = revision_of(connection)
         if current is not None and current not in known():
             check_readable(connection, current)
             return current
@@ -163,6 +163,26 @@ def _script() -> alembic.script.ScriptDirectory:
     return alembic.script.ScriptDirectory.from_config(config())
 
 
+class RevisionsError(port.LogUnavailableError):
+    """The database names several revisions at once: somebody wrote into `alembic_version`."""
+
+    def __init__(self, found: Sequence[str]) -> None:
+        names = ", ".join(sorted(found))
+        super().__init__("corrupt", f"the database says that it is of several revisions: {names}")
+
+
+def revision_of(connection: sa.Connection) -> str | None:
+    """The revision of a database; None of one that has none.
+
+    Raises:
+        RevisionsError: it has several.
+    """
+    found = alembic.migration.MigrationContext.configure(connection).get_current_heads()
+    if len(found) > 1:
+        raise RevisionsError(found)
+    return found[0] if found else None
+
+
 def known() -> set[str]:
     """The revisions this version knows."""
     return {one.revision for one in _script().walk_revisions()}
@@ -214,7 +234,7 @@ def _backup_path(path: pathlib.Path) -> pathlib.Path:
 
 def _back_up(connection: sa.Connection, path: pathlib.Path) -> None:
     """Copy a file that is about to be migrated, whole or not at all. On a full disk nothing follows."""
-    current = alembic.migration.MigrationContext.configure(connection).get_current_revision()
+    current = revision_of(connection)
     if current not in known() - {newest()}:
         return
     copy = _backup_path(path)
