@@ -239,3 +239,23 @@ def test_a_log_that_is_cut_while_it_is_verified_is_verified_with_what_went_to_th
         store, lambda: archived.walked(store, past), stretch=7, reached=cut_after_the_first
     )
     assert (report.ok, report.positions, len(cuts_made)) == (True, store.head().position, 1)
+
+
+def test_what_a_stopped_cut_has_recorded_as_folded_is_not_said_to_be_erased(
+    tmp_path: pathlib.Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    log_open.upgrade(url)
+    store = log_open.open_sql_store(url, clock_us=ManualClock())
+    cuts.fill(store)
+    before, behind = [cuts.said_later(store, name) for name in ("before", "behind")]
+    stopped(store, tmp_path, before, "opening")
+    with pytest.raises(refusal.RefusedError) as caught:
+        redact.redact(store, before, by="anna", reason="a token", at_us=10**16)
+    assert (caught.value.code, f"position {before}" in caught.value.message) == (
+        "archive_begun",
+        True,
+    )
+    for position in (cuts.said_later(store, "since"), behind):
+        assert redact.redact(store, position, by="anna", reason="why", at_us=10**16)["changed"]
+    store.close()

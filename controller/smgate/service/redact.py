@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from smgate.domain import alarms, evolve, facts, redaction, rules
+from smgate.domain import alarms, decisions, evolve, facts, redaction, rules
+from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.log import codec, port, redactions, sql
 from smgate.service import credentials, leader, openings, records, refusal, strict
@@ -28,7 +29,7 @@ def redact(
 
     Raises:
         RefusedError: `controller_runs`, `unknown_position`, `not_a_fact`, `log_bad`,
-            `still_in_force`, `bad_name`; `reason_needed` and others of `strict.check_reason`.
+            `still_in_force`, `archive_begun`, `bad_name`; `reason_needed` and others of `strict.check_reason`.
         NotFinalizedError: the release before could not read the log any more.
     """
     credentials.check_name(by)
@@ -116,6 +117,8 @@ def _check(store: port.Store, record: port.StoredRecord, at_us: int) -> None:
     whole = _standing(_folded(store, through), at_us)
     try:
         without = _standing(_folded(store, through, without=record.position), at_us)
+    except refusal.RefusedError:
+        raise
     except Exception as error:  # Whatever it is, the log could not be read any more.
         raise _in_force(record, "what came after it could not be read") from error
     for name in sorted(whole.keys() | without.keys()):
@@ -139,8 +142,25 @@ def _folded(store: port.Store, through: int, *, without: int | None = None) -> F
     while fleet.position < through and (page := store.read(after=fleet.position, limit=PAGE)):
         for record in page:
             left = record._replace(data=b"") if record.position == without else record
-            evolve.evolve(fleet, codec.recorded(left))
+            recorded = codec.recorded(left)
+            _check_opening(recorded.event, without)
+            evolve.evolve(fleet, recorded)
     return fleet
+
+
+def _check_opening(event: Event, position: int | None) -> None:
+    """Refuse what a cut that did not come to its end has folded: it stands in the log once more."""
+    if not isinstance(event, decisions.OpeningRecorded) or position is None:
+        return
+    if event.floor >= position:
+        raise refusal.RefusedError(
+            409,
+            "archive_begun",
+            f"A cut of the log that was stopped has recorded what was folded up to position {event.floor}, "
+            "and with it perhaps this payload.",
+            next_step="Give `smgate log archive` once more. When both are in files of the archive, keep "
+            "those from whom they are not for, or remove them.",
+        )
 
 
 def _standing(fleet: Fleet, at_us: int) -> dict[str, object]:
