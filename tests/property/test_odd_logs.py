@@ -34,9 +34,9 @@ OTHERS |= {b'"kimi-k3-mxfp4"': b'"k4"', b'"aff69870a45e3b04"': b'"aff69870a45e3b
 NUMBERS = re.compile(rb'"(wave|order|nnodes|node_rank|epoch)":\d+')
 VERBS = [
     *("alarm ls", "breaker show", "build ls", "build show KEY", "build why KEY", "change ls"),
-    *("drain ls", "fleet expected", "freeze ls", "gate show", "issue ls", "log head"),
+    *("drain ls", "fleet ls", "freeze ls", "gate show", "issue ls"),
     *("log rulings", "log tail", "log verify", "node ls", "node show NODE", "policy show"),
-    *("rollout ls", "rollout show ROLLOUT", "rollout why ROLLOUT", "unit history UNIT", "unit ls"),
+    *("rollout ls", "rollout get ROLLOUT", "rollout why ROLLOUT", "unit history UNIT", "unit ls"),
     *("unit show UNIT", "unit why UNIT", "unit why UNIT --rules", "wait ls", "token ls"),
     *("unit ls -o wide", "node ls -o wide", "issue ls -o wide", "change show CHANGE"),
 ]

@@ -123,6 +123,11 @@ def _install_past(app: fastapi.FastAPI) -> None:
         sentence = f"The log was put into the archive up to position {exc.floor} meanwhile."
         return error(503, exc.code, sentence, "Ask again.", headers={"Retry-After": "1"})
 
+    @app.exception_handler(port.LogNotReadyError)
+    async def not_ready(_: fastapi.Request, exc: port.LogNotReadyError) -> fastapi.Response:
+        log.error("The database has no event log any more: %s", exc.detail)
+        return error(503, exc.code, exc.detail, exc.next_step, headers={"Retry-After": "2"})
+
     @app.exception_handler(codec.UnknownEventError)
     async def unknown(_: fastapi.Request, exc: codec.UnknownEventError) -> fastapi.Response:
         log.error("The log cannot be read: %s", exc)

@@ -22,7 +22,7 @@ from smgate.domain import (
     values,
     windows,
 )
-from smgate.domain.errors import RejectedError
+from smgate.domain.errors import RejectedError, check_name
 from smgate.domain.events import Event
 from smgate.domain.state import Fleet
 from smgate.domain.state_changes import Change
@@ -322,6 +322,7 @@ def _announce(fleet: Fleet, command: commands.AnnounceBuild, by: str) -> tuple[E
                 message=f"An announced build needs {needed}.",
                 next_step="Without it no kernel key can be worked out.",
             )
+    check_name("build", command.name)
     before = fleet.announced.get(command.name)
     if before is not None and before.packages == command.packages:
         return ()
@@ -334,6 +335,7 @@ def _declare_freeze(fleet: Fleet, command: commands.DeclareFreeze, by: str) -> t
     until = command.until
     ends_us = None if until is None else windows.instant_us(until)
     if command.id not in fleet.freezes:
+        check_name("freeze", command.id)
         return (rulings.FreezeDeclared(id=command.id, reason=command.reason, until=until),)
     if ends_us == fleet.freeze_ends.get(command.id):
         return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smgate.domain import windows
-from smgate.domain.errors import RejectedError
+from smgate.domain.errors import RejectedError, check_name
 from smgate.domain.policy import Gate, RolloutPlan, Selector, Wave, reject
 
 
@@ -11,8 +11,9 @@ def validate(plan: RolloutPlan, gates: dict[str, Gate]) -> None:
     """Refuse a rollout plan whose thresholds or waves would fail open.
 
     Raises:
-        RejectedError: `bad_policy`, `unknown_gate`.
+        RejectedError: `bad_name`, `bad_policy`, `unknown_gate`.
     """
+    check_name("rollout", plan.id)
     gate = gates.get(plan.gate)
     if gate is None:
         raise RejectedError(

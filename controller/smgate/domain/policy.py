@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Final, Literal
 
-from smgate.domain.errors import RejectedError
+from smgate.domain.errors import RejectedError, check_name
 from smgate.domain.windows import FreezeWindow
 
 MATCH_FIELDS: Final = (
@@ -240,8 +240,9 @@ def validate_gate(gate: Gate) -> None:
     """Refuse a gate that cannot mean what it says.
 
     Raises:
-        RejectedError: `bad_policy`.
+        RejectedError: `bad_name`, `bad_policy`.
     """
+    check_name("gate", gate.id)
     sms = gate.baseline_sms + gate.candidate_sms
     if not sms:
         raise reject("A gate needs an SM.", "Name a candidate, such as 10.7.")
@@ -320,8 +321,9 @@ def validate_issue(issue: KnownIssue) -> None:
     """Refuse an issue that matches on unknown fields, or on nothing.
 
     Raises:
-        RejectedError: `bad_policy`.
+        RejectedError: `bad_name`, `bad_policy`.
     """
+    check_name("known issue", issue.id)
     if not issue.match:
         raise reject("A known issue with an empty match would stop everything.", "Name a field.")
     for name, values in issue.match.items():

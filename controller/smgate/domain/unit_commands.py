@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from smgate.domain import commands, context, exposure, fleet_asks, policy, rulings
-from smgate.domain.errors import RejectedError
+from smgate.domain.errors import RejectedError, is_name
 from smgate.domain.events import Event
 from smgate.domain.state import IN_SERVICE, Fleet, Unit
 
@@ -196,7 +196,7 @@ def _retire(fleet: Fleet, command: commands.RetireNode, by: str) -> tuple[Event,
 def _expect(fleet: Fleet, command: fleet_asks.ExpectFleet, by: str) -> tuple[Event, ...]:
     nodes = tuple(sorted(command.nodes, key=lambda node: node.name))
     for node in nodes:
-        if not node.name or len(node.name) > NAME_MAX or not policy.is_sm(node.sm):
+        if not is_name(node.name) or len(node.name) > NAME_MAX or not policy.is_sm(node.sm):
             raise RejectedError(
                 code="bad_node",
                 message=f"Node {node.name!r} with SM {node.sm!r} cannot be expected.",

@@ -276,10 +276,11 @@ class LogNotReadyError(LogError):
     """The database has no event log of the expected shape."""
 
     code = "log_not_ready"
+    next_step: Final = "Run `smgate db upgrade`; if a log was there, put its backup back."
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
-        super().__init__(f"{detail} Run `smgate db upgrade`.")
+        super().__init__(f"{detail} {self.next_step}")
 
 
 class Store(port_snapshots.Snapshots, port_archive.Archives, Protocol):

@@ -17,14 +17,14 @@ class Appender:
         self.store: Final = store
         self._together: Final = commit.GroupCommit(store, writer=writer)
         self._on_stored: Final = on_stored
-        self.trouble: port.LogUnavailableError | None = None
+        self.trouble: port.LogError | None = None
         """Why the last append failed, until one does not."""
 
     def append(self, records: Sequence[port.NewRecord], *, gapless: bool = False) -> port.Appended:
         """As `commit.GroupCommit.append`."""
         try:
             appended = self._together.append(records, gapless=gapless)
-        except port.LogUnavailableError as error:
+        except (port.LogUnavailableError, port.LogNotReadyError) as error:
             self.trouble = error
             raise
         self.trouble = None

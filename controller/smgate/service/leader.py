@@ -168,7 +168,7 @@ class Leader:
             if isinstance(error, port.LogUnavailableError):
                 log.error("Leading failed; stepping down: %s", error)  # noqa: TRY400  no bug of ours
                 self._trouble = f"{error}. {error.next_step}"
-            elif isinstance(error, codec.UnknownEventError):
+            elif isinstance(error, codec.UnknownEventError | port.LogNotReadyError):
                 log.error("Leading failed; stepping down: %s", error)  # noqa: TRY400
                 self._trouble = f"The log cannot be read: {error}"
                 self.hand_over()

@@ -28,7 +28,7 @@ def problems(service: services.Service) -> list[dict[str, Any]]:
         found.append({"code": "schema", "sentence": f"{shape.sentence} {shape.next_step}"})
     unwritten = _unwritten(service)
     if unwritten is not None:
-        found.append({"code": unwritten.code, "sentence": f"{unwritten}. {unwritten.next_step}"})
+        found.append(unwritten)
     trouble = service.leader.status.trouble
     if trouble is not None:
         found.append({"code": "leader_failed", "sentence": trouble})
@@ -38,7 +38,7 @@ def problems(service: services.Service) -> list[dict[str, Any]]:
     return found
 
 
-def _unwritten(service: services.Service) -> port.LogUnavailableError | None:
+def _unwritten(service: services.Service) -> dict[str, Any] | None:
     """What keeps appends out, if one failed since the last that did not: it is tried without one.
 
     Nobody might ask this process again while it says that it is not ready.
@@ -49,8 +49,11 @@ def _unwritten(service: services.Service) -> port.LogUnavailableError | None:
         with service.store.database.writing() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(_WANT_EVENTS)
+            connection.execute(sa.select(tables.LOG_EVENT.c.position).limit(0))
             connection.execute(sa.update(tables.LOG_HEAD).values(holder=tables.LOG_HEAD.c.holder))
     except port.LogUnavailableError as error:
-        return error
+        return {"code": error.code, "sentence": f"{error}. {error.next_step}"}
+    except port.LogNotReadyError as error:
+        return {"code": error.code, "sentence": str(error)}
     service.appender.trouble = None
     return None
