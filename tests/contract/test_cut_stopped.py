@@ -259,3 +259,33 @@ def test_what_a_stopped_cut_has_recorded_as_folded_is_not_said_to_be_erased(
     for position in (cuts.said_later(store, "since"), behind):
         assert redact.redact(store, position, by="anna", reason="why", at_us=10**16)["changed"]
     store.close()
+
+
+@pytest.mark.parametrize("bench", STORES, indirect=True)
+def test_a_stream_that_is_remembered_otherwise_than_the_archive_has_it_is_found(
+    bench: Bench, tmp_path: pathlib.Path
+) -> None:
+    """One row more, and the next facts of a node are acknowledged and never written."""
+    store = cuts.fill(bench.store)
+    stopped(store, tmp_path, cuts.FLOOR, "noted")
+    cut.cut(store, tmp_path, through=21)
+
+    def bad() -> walk.BadRow | None:
+        past = archived.ArchivedLog(store, highest={})
+        return verify.verify(store, begun=archived.walked(store, past)).first_bad
+
+    assert bad() is None, "what a stopped cut remembered further is behind the floor"
+    assert isinstance(store, sql.SqlStore)
+    [(stream, version)] = store.stream_floors(after="", limit=1)
+    floor = tables.STREAM_FLOOR
+    for change, kind in (
+        (sa.update(floor).where(floor.c.stream == stream).values(version=version + 9), "changed"),
+        (sa.update(floor).where(floor.c.stream == stream).values(version=version), None),
+        (sa.insert(floor).values(stream="outbox/nobody", version=1), "changed"),
+        (sa.delete(floor).where(floor.c.stream == "outbox/nobody"), None),
+        (sa.delete(floor), "removed"),
+    ):
+        with store.database.writing() as connection:
+            connection.execute(change)
+        found = bad()
+        assert (found and (found.table, found.kind)) == (kind and ("stream_floor", kind))

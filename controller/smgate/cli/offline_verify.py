@@ -30,7 +30,7 @@ def verify(
         heads += from_file
         store = log_open.open_store(url, clock_us=lambda: 0, read_only=True)
         try:
-            past = archived.ArchivedLog(store, folder=archive)
+            past = archived.ArchivedLog(store, folder=archive, highest={})
             resumed = None if progress is None else _resume(past, progress, heads)
             watched = frozenset(one.position for one in heads)
             walker = verify_workers.walker(url, store, workers=workers or verify_workers.cores())

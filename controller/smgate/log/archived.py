@@ -18,8 +18,21 @@ class ArchivedLog:
     cannot be had; never less than was asked for.
     """
 
-    def __init__(self, store: port.Store, *, folder: pathlib.Path | None = None) -> None:
-        """`folder`: where all files are; None is where each was written."""
+    def __init__(
+        self,
+        store: port.Store,
+        *,
+        folder: pathlib.Path | None = None,
+        highest: dict[str, int] | None = None,
+    ) -> None:
+        """What is read below the floor of a store.
+
+        Args:
+            store: the log.
+            folder: where all files are; None is where each was written.
+            highest: gets the highest version of each stream in the files that are read.
+        """
+        self.highest: Final = highest
         self._store: Final = store
         self._folder: Final = folder
         self._last: tuple[port_archive.Segment, archive.Contents] | None = None
@@ -96,6 +109,13 @@ class ArchivedLog:
             break
         return found
 
+    def _note_versions(self, contents: archive.Contents) -> None:
+        if self.highest is None:
+            return
+        for record in contents.records:
+            if record.version > self.highest.get(record.stream, 0):
+                self.highest[record.stream] = record.version
+
     def _contents(self, position: int, floor: int) -> Iterator[archive.Contents]:
         """The files from the one that holds a position through the floor."""
         segments = [one for one in self._store.segments() if one.last_position <= floor]
@@ -107,6 +127,7 @@ class ArchivedLog:
         if self._last is None or self._last[0] != segment:
             folder = self._folder or pathlib.Path(segment.folder)
             self._last = segment, archive.read(segment, folder)
+            self._note_versions(self._last[1])
         return self._last[1]
 
 
@@ -131,6 +152,34 @@ def _left_bad(store: port.Store, past: ArchivedLog) -> walk.BadRow | None:
 
 Log = port.Store | ArchivedLog
 """What can be read from its first record on, or from behind its floor."""
+
+
+def _streams_bad(store: port.Store, highest: dict[str, int], floor: int) -> walk.BadRow | None:
+    """The first stream that is not remembered as the archive has it.
+
+    An append takes what is remembered for written: too much of it, and a fact is gone unseen.
+    """
+    left, after = dict(highest), ""
+    while page := store.stream_floors(after=after, limit=walk.PAGE):
+        for stream, version in page:
+            if version != left.pop(stream, 0) and not _stands(store, stream, version):
+                sentence = (
+                    f"Version {version} is remembered of stream {stream!r}; the log has none."
+                )
+                return walk.bad_row("stream_floor", floor, walk.Kind.CHANGED, sentence)
+        after = page[-1][0]
+    for stream in left:
+        sentence = f"Stream {stream!r} is in the archive, and nothing of it is remembered."
+        return walk.bad_row("stream_floor", floor, walk.Kind.REMOVED, sentence)
+    return None
+
+
+def _stands(store: port.Store, stream: str, version: int) -> bool:
+    """Whether it is behind the floor: of a cut that did not come to its end."""
+    try:
+        return bool(store.read_stream(stream, after_version=version - 1, limit=1))
+    except port.BelowFloorError:
+        return False
 
 
 def walked(
@@ -163,6 +212,9 @@ def walked(
         return dataclasses.replace(found, first_bad=bad)
     if found.first_bad is None:
         found = dataclasses.replace(found, first_bad=_left_bad(store, past))
+    if found.first_bad is None and past.highest is not None:
+        bad_stream = _streams_bad(store, past.highest, floor)
+        found = dataclasses.replace(found, first_bad=bad_stream)
     # What the database has of batches begins behind the floor.
     place = dataclasses.replace(found.place, batch=max(found.place.batch, floor))
     return dataclasses.replace(found, place=place)

@@ -19,6 +19,12 @@ _FLOOR = tables.STREAM_FLOOR.c
 
 FLOOR: Final = sa.select(_HEAD.floor_position).where(_HEAD.id == 1)
 STREAM_FLOOR: Final = sa.select(_FLOOR.version).where(_FLOOR.stream == sa.bindparam("stream"))
+STREAM_FLOORS: Final = (
+    sa.select(_FLOOR.stream, _FLOOR.version)
+    .where(_FLOOR.stream > sa.bindparam("after"))
+    .order_by(_FLOOR.stream)
+    .limit(sa.bindparam("limit"))
+)
 SEGMENTS: Final = sa.select(
     _SEGMENT.first_position,
     _SEGMENT.last_position,
@@ -85,6 +91,12 @@ class FloorRows(snapshot_rows.SnapshotRows):
         """See `port_archive.Archives`."""
         with self.database.writing() as connection:
             connection.execute(_NOTE, {"after": after, "through": through})
+
+    def stream_floors(self, *, after: str, limit: int) -> list[tuple[str, int]]:
+        """See `port_archive.Archives`."""
+        with self.database.statement() as connection:
+            found = connection.execute(STREAM_FLOORS, {"after": after, "limit": limit})
+            return [(stream, version) for stream, version in found]
 
     def raise_floor(self, position: int) -> None:
         """See `port_archive.Archives`."""

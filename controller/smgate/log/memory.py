@@ -297,6 +297,11 @@ class MemoryStore:
                 before = self._stream_floors.get(record.stream, 0)
                 self._stream_floors[record.stream] = max(before, record.version)
 
+    def stream_floors(self, *, after: str, limit: int) -> list[tuple[str, int]]:
+        """See `port_archive.Archives`."""
+        with self._lock:
+            return sorted(one for one in self._stream_floors.items() if one[0] > after)[:limit]
+
     def raise_floor(self, position: int) -> None:
         """See `port_archive.Archives`."""
         with self._lock:

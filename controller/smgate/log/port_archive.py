@@ -52,6 +52,10 @@ class Archives(Protocol):
         """
         ...
 
+    def stream_floors(self, *, after: str, limit: int) -> list[tuple[str, int]]:
+        """Streams, and the highest version remembered of each, in one order from behind a name."""
+        ...
+
     def raise_floor(self, position: int) -> None:
         """From now on what stands at or below is the archive's.
 
