@@ -152,7 +152,8 @@ def _listening(settings: config.Settings) -> Iterator[socket.socket]:
             made.bind((settings.host, settings.port))
         except OSError as error:
             raise CannotServeError(
-                f"Cannot listen on {settings.host} port {settings.port}: {error.strerror}."
+                f"Cannot listen on {settings.host} port {settings.port}: {error.strerror}. "
+                "Give another one by --listen HOST:PORT, or end what listens there."
             ) from error
         yield made
     finally:
@@ -189,7 +190,7 @@ def _signer(
     except signing.BadKeyError as error:
         new = f" Make one: (umask 077; openssl rand -hex 32 > {path})"
         to_do = put_back if pinned else "" if path.exists() else new
-        raise CannotServeError(f"{error}{to_do}") from error
+        raise CannotServeError(f"{error}{to_do if error.lost else ''}") from error
     deaf = nodes - pinned.get(signer.public_key, 0)
     if deaf == nodes and pinned and not settings.new_signing_key:
         raise CannotServeError(f"The signing key {path} is not the one of this log.{put_back}")

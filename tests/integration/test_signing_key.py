@@ -115,3 +115,27 @@ def test_a_key_that_is_not_there_yet_is_asked_for_with_how_to_make_it(
         started(url, signing_key_file=missing),
     ):
         pass
+
+
+def test_a_key_that_is_there_and_open_to_others_is_not_called_lost(
+    url: str, key: pathlib.Path
+) -> None:
+    with started(url) as made:
+        enrol(made, "n1")
+    key.chmod(0o644)
+    with pytest.raises(bootstrap.CannotServeError, match="chmod 600 it") as caught, started(url):
+        pass
+    assert "new-signing-key" not in str(caught.value), "that would make every node deaf"
+    key.chmod(0o600)
+    with started(url):
+        pass
+
+
+def test_a_key_that_cannot_be_read_is_not_called_lost(url: str, key: pathlib.Path) -> None:
+    with started(url) as made:
+        enrol(made, "n1")
+    key.rename(key.with_suffix(".away"))
+    key.mkdir()
+    with pytest.raises(bootstrap.CannotServeError, match="Let this user read it") as caught:
+        started(url).__enter__()
+    assert "new-signing-key" not in str(caught.value)

@@ -15,7 +15,12 @@ _SEED: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class BadKeyError(Exception):
-    """The key file cannot be used; the text says why."""
+    """The key file cannot be used; the text says why, and what to do unless the key is `lost`."""
+
+    def __init__(self, sentence: str, *, lost: bool) -> None:
+        super().__init__(sentence)
+        self.lost: Final = lost
+        """True where no key is in the file, which only a backup or another key can mend."""
 
 
 class Signer:
@@ -42,12 +47,16 @@ def load(path: Path, *, create: bool) -> Signer:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(1024).decode("ascii", "replace").strip()
+    except FileNotFoundError as error:
+        raise BadKeyError(f"The signing key {path}: {error.strerror}.", lost=True) from error
     except OSError as error:
-        raise BadKeyError(f"The signing key {path}: {error.strerror}.") from error
+        sentence = f"The signing key {path}: {error.strerror}. Let this user read it there."
+        raise BadKeyError(sentence, lost=False) from error
     if stat.S_IMODE(mode) & 0o077:
-        raise BadKeyError(f"The signing key {path} can be read by others; chmod 600 it.")
+        sentence = f"The signing key {path} can be read by others; chmod 600 it."
+        raise BadKeyError(sentence, lost=False)
     if _SEED.fullmatch(text) is None:
-        raise BadKeyError(f"The signing key {path} is not 64 hexadecimal digits.")
+        raise BadKeyError(f"The signing key {path} is not 64 hexadecimal digits.", lost=True)
     return Signer(bytes.fromhex(text))
 
 
