@@ -6,6 +6,7 @@ Data goes to standard output, everything else to standard error; tokens are neve
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ EXIT_USAGE: Final = 2
 EXIT_DEFEATED: Final = 3
 EXIT_AUTH: Final = 4
 EXIT_UNREACHABLE: Final = 7
+EXIT_BROKEN_PIPE: Final = 141
 
 _LAUNCH_HELP: Final = "start SGLang with the value decided for its unit: launch -- COMMAND"
 _AUTH_STATUSES: Final = frozenset({401, 403})
@@ -50,7 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         "doctor": _doctor,
         "golden": _golden,
     }
-    return commands[parsed.command](parsed)
+    try:
+        status = commands[parsed.command](parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if parsed.command == "run":
+            raise
+        # The interpreter flushes once more at its end; there must be something to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="smgate-agent",
         description="The node side of smgate.",
         epilog="Exit status: 0 done, 1 error, 2 usage, 3 an override would not reach SGLang, "
-        "4 not allowed, 7 controller unreachable.",
+        "4 not allowed, 7 controller unreachable, 141 the reader of the output went away.",
     )
     parser.add_argument("--version", action="version", version=smgate_agent.VERSION)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

@@ -1,6 +1,7 @@
 """`smgate-agent enroll`, `status` and the command line itself."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -231,3 +232,14 @@ def test_the_environment_overrides_the_file(tmp_path):
     assert (settings.state_dir, settings.metrics_port) == ("/b", 2)
     with pytest.raises(config.ConfigError):
         config.load(path, {"SMGATE_AGENT_METRICS_PORT": "many"})
+
+
+@pytest.mark.parametrize("verb", ["status", "doctor"])
+def test_a_reader_that_leaves_early_ends_it_quietly(state_dir, verb):
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "import sys; from smgate_agent import cli; sys.exit(cli.main())"
+    command = [sys.executable, "-c", program, verb, "--state-dir", str(state_dir)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
