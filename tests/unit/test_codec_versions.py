@@ -6,7 +6,8 @@ import json
 import pytest
 from tests.log_records import record
 
-from smgate.log import batch, codec, formats
+from smgate.domain import events, redaction
+from smgate.log import batch, codec, formats, port
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,16 @@ def in_metres(plain):
     return plain | {"metres": plain.pop("feet") * 0.3}
 
 
+ERASED = b""
+
+
+def at(position, schema_version, data):
+    """A stored record of the event."""
+    return port.StoredRecord(
+        position, "s", position, "moved", schema_version, 20, 30, "node:a", None, data, bytes(32)
+    )
+
+
 READER = codec.Reader({"moved": Moved}, {("moved", 1): split, ("moved", 2): in_metres})
 MOVED = Moved(rack="r1", chassis="c2", metres=3.0)
 
@@ -41,7 +52,13 @@ MOVED = Moved(rack="r1", chassis="c2", metres=3.0)
 )
 def test_every_version_is_read_as_the_newest(version, stored):
     assert READER.newest == {"moved": 3}
-    assert READER.decode("moved", version, json.dumps(stored).encode()) == MOVED
+    data = json.dumps(stored).encode()
+    assert READER.decode("moved", version, data) == MOVED
+    assert READER.page([at(1, version, data), at(2, 3, ERASED), at(3, version, data)]) == [
+        events.Recorded(1, 30, 20, "s", 1, "node:a", MOVED),
+        events.Recorded(2, 30, 20, "s", 2, "node:a", redaction.ERASED),
+        events.Recorded(3, 30, 20, "s", 3, "node:a", MOVED),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +77,8 @@ def test_every_version_is_read_as_the_newest(version, stored):
 def test_what_cannot_be_brought_up_is_named(version, data):
     with pytest.raises(codec.UnknownEventError, match=f"'moved' version {version}"):
         READER.decode("moved", version, data)
+    with pytest.raises(codec.UnknownEventError, match=f"'moved' version {version}"):
+        READER.page([at(1, version, data)])
 
 
 @pytest.mark.parametrize("upcasters", [{("moved", 2): in_metres}, {("gone", 1): split}])

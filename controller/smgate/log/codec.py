@@ -132,6 +132,9 @@ class Reader:
         for name, version in sorted(upcasters):
             assert self.newest.get(name) == version, f"{name}: no upcaster is left out"
             self.newest[name] = version + 1
+        self._of_newest: Final = {
+            (name, self.newest[name]): decode for name, decode in self._decoders.items()
+        }
 
     def decode(self, name: str, schema_version: int, data: bytes) -> Any:  # noqa: ANN401  any event
         """Read one event.
@@ -151,6 +154,26 @@ class Reader:
             return self._decoders[name](data)
         except msgspec.DecodeError as exc:
             raise UnknownEventError(f"Event {name!r} version {schema_version}: {exc}") from exc
+
+    def page(self, records: Iterable[StoredRecord]) -> list[Recorded]:
+        """Stored records as the domain sees them, in their order.
+
+        Raises:
+            UnknownEventError: as `decode`, of the first that cannot be read.
+        """
+        decoders, new, erased = self._of_newest, tuple.__new__, redaction.ERASED
+        found = []
+        for position, stream, version, name, form, occurred_us, at_us, actor, _, data, _ in records:
+            try:
+                event = decoders[name, form](data) if data else erased
+            except (KeyError, msgspec.DecodeError):
+                event = self.decode(
+                    name, form, data
+                )  # Of an older version; or it says what is wrong.
+            # The class's own `__new__` is Python, and takes as long again.
+            place = (position, at_us, occurred_us, stream, version, actor, event)
+            found.append(new(Recorded, place))
+        return found
 
     def _brought_up(self, name: str, schema_version: int, data: bytes) -> bytes:
         try:
@@ -197,14 +220,5 @@ def recorded(record: StoredRecord) -> Recorded:
 
 
 def page(records: Iterable[StoredRecord]) -> list[Recorded]:
-    """Stored records as the domain sees them, in their order.
-
-    Raises:
-        UnknownEventError: as `decode`, of the first that cannot be read.
-    """
-    read, erased = _READER.decode, redaction.ERASED
-    found = []
-    for position, stream, version, name, form, occurred_at_us, at_us, actor, _, data, _ in records:
-        event = read(name, form, data) if data else erased
-        found.append(Recorded(position, at_us, occurred_at_us, stream, version, actor, event))
-    return found
+    """As `Reader.page`, of this release's events."""
+    return _READER.page(records)
