@@ -15,7 +15,7 @@ from smgate.service import fold, histories, leader, redact, refusal
 
 NOW_US = 1_764_481_000_000_000
 REFUSED = {
-    "launch_planned": "what came after it could not be read",
+    "launch_planned": "kernel key",
     "check_finished": "kernel key",
     "instance_changed": "alarm no_safe_value",
     "memory_fallback_cleared": "alarm memory_fallback",
