@@ -120,6 +120,8 @@ def run_test(test: str, mutant: Mutant | None) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
+        # Of the run around this one; processes of pytest-xdist would be without the mutant.
+        os.environ.pop("PYTEST_ADDOPTS", None)
         for name in [one for one in sys.modules if one.partition(".")[0] in IMPORTED_ANEW]:
             del sys.modules[name]
         if mutant is not None:
