@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -26,6 +26,17 @@ from smgate.log import (
 from smgate.service import cut, redact, refusal
 
 STORES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+
+
+@pytest.fixture
+def on_file(tmp_path: pathlib.Path) -> Iterator[sql.SqlStore]:
+    """The log of `fill`, from which a person may have payloads erased."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    log_open.upgrade(url)
+    store = log_open.open_sql_store(url, clock_us=ManualClock())
+    cuts.fill(store)
+    yield store
+    store.close()
 
 
 def stop_at(word: str) -> Callable[[str], None]:
@@ -196,20 +207,15 @@ def test_the_time_of_a_file_that_somebody_changed_in_the_list_is_noticed(
 
 
 def test_what_the_archive_has_is_not_erased_though_the_cut_had_no_time_to_delete_it(
-    tmp_path: pathlib.Path,
+    on_file: sql.SqlStore, tmp_path: pathlib.Path
 ) -> None:
     """It would stand in the file for ever, and the person would have been told that it is gone."""
-    url = f"sqlite:///{tmp_path / 'log.db'}"
-    log_open.upgrade(url)
-    store = log_open.open_sql_store(url, clock_us=ManualClock())
-    cuts.fill(store)
-    position = next(one.position for one in store.read(after=0) if one.type == "node_reported")
+    position = next(one.position for one in on_file.read(after=0) if one.type == "node_reported")
     assert position < cuts.FLOOR
-    stopped(store, tmp_path, cuts.FLOOR, "floor")
+    stopped(on_file, tmp_path, cuts.FLOOR, "floor")
     with pytest.raises(refusal.RefusedError) as caught:
-        redact.redact(store, position, by="anna", reason="a token", at_us=10**16)
+        redact.redact(on_file, position, by="anna", reason="a token", at_us=10**16)
     assert caught.value.code == "archived"
-    store.close()
 
 
 def test_a_verification_goes_on_where_the_log_was_cut_meanwhile(
@@ -242,23 +248,18 @@ def test_a_log_that_is_cut_while_it_is_verified_is_verified_with_what_went_to_th
 
 
 def test_what_a_stopped_cut_has_recorded_as_folded_is_not_said_to_be_erased(
-    tmp_path: pathlib.Path,
+    on_file: sql.SqlStore, tmp_path: pathlib.Path
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'log.db'}"
-    log_open.upgrade(url)
-    store = log_open.open_sql_store(url, clock_us=ManualClock())
-    cuts.fill(store)
-    before, behind = [cuts.said_later(store, name) for name in ("before", "behind")]
-    stopped(store, tmp_path, before, "opening")
+    before, behind = [cuts.said_later(on_file, name) for name in ("before", "behind")]
+    stopped(on_file, tmp_path, before, "opening")
     with pytest.raises(refusal.RefusedError) as caught:
-        redact.redact(store, before, by="anna", reason="a token", at_us=10**16)
+        redact.redact(on_file, before, by="anna", reason="a token", at_us=10**16)
     assert (caught.value.code, f"position {before}" in caught.value.message) == (
         "archive_begun",
         True,
     )
-    for position in (cuts.said_later(store, "since"), behind):
-        assert redact.redact(store, position, by="anna", reason="why", at_us=10**16)["changed"]
-    store.close()
+    for position in (cuts.said_later(on_file, "since"), behind):
+        assert redact.redact(on_file, position, by="anna", reason="why", at_us=10**16)["changed"]
 
 
 @pytest.mark.parametrize("bench", STORES, indirect=True)

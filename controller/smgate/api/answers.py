@@ -15,7 +15,6 @@ from smgate.wire import base
 
 JSON: Final = "application/json"
 SENTENCE_MAX: Final = 1_000
-EVENT_UNKNOWN_STEP: Final = "Run the release that wrote it. If that is this one, `smgate log verify` says which row was changed."
 log = logging.getLogger(__name__)
 Past = archive.ArchiveMissingError | archive.ArchiveBadError | openings.UnreadableOpeningError
 
@@ -130,8 +129,8 @@ def _install_past(app: fastapi.FastAPI) -> None:
 
     @app.exception_handler(codec.UnknownEventError)
     async def unknown(_: fastapi.Request, exc: codec.UnknownEventError) -> fastapi.Response:
-        log.error("The log cannot be read: %s", exc)
-        return error(503, "event_unknown", f"The log cannot be read: {exc}", EVENT_UNKNOWN_STEP)
+        log.error("%s", exc.sentence)
+        return error(503, exc.code, exc.sentence, exc.next_step)
 
     @app.exception_handler(archive.ArchiveMissingError)
     @app.exception_handler(archive.ArchiveBadError)

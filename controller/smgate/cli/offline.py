@@ -29,14 +29,6 @@ def _refusals() -> tuple[type[Any], ...]:
 
 
 def _conflict(error: Any) -> failures.CliError:  # noqa: ANN401  one of `_refusals`
-    if not hasattr(error, "code"):  # The codec knows no operator.
-        return failures.CliError(
-            "The log cannot be read.",
-            code="event_unknown",
-            exit_code=exit_codes.CONFLICT,
-            cause=str(error),
-            hint="Run the release that wrote it; smgate log verify says whether a row was changed.",
-        )
     return failures.CliError(
         error.sentence, code=error.code, exit_code=exit_codes.CONFLICT, hint=error.next_step
     )

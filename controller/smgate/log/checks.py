@@ -54,9 +54,8 @@ def _problems(connection: sa.Connection) -> list[Problem]:
     if problem is not None:
         return [problem]
     if current != migrate.newest():
-        return list(
-            _row_problems(connection)
-        )  # Its tables have what this version does not know of.
+        # Its tables have what this version does not know of.
+        return list(_row_problems(connection))
     return _shape_problems(connection, context)
 
 

@@ -118,6 +118,17 @@ _NAME_OF: Final[dict[type, str]] = {kind: name for name, kind in NAMES.items()}
 class UnknownEventError(Exception):
     """The log holds an event this release cannot read: a newer one wrote it, or it is damaged."""
 
+    code = "event_unknown"
+    next_step = (
+        "Run the release that wrote it. If that is this one, `smgate log verify` says which row was "
+        "changed."
+    )
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong."""
+        return f"The log cannot be read: {self}"
+
 
 class Reader:
     """Reads events of these names, of every version that the upcasters know."""
